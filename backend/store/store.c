@@ -6,7 +6,7 @@
 
 enum {
     GROUP_MAX = 256,      /* functions to a commit */
-    CHUNK = 64 * 1024,    /* bytes of a stream to a row */
+    CHUNK = 16 * 1024,    /* bytes of a stream to a row */
     WAL_MAX = 16 << 20,   /* above it the log is emptied when it can be */
 };
 
@@ -40,6 +40,7 @@ struct store {
     struct courier_change *chg;
     size_t n_chg, cap_chg;
     int64_t last_ns;
+    bool lazy; /* synchronous is NORMAL now */
 };
 
 static void reader_free(void *p)
@@ -318,8 +319,12 @@ static void commit(struct store *s, struct item *list, bool lazy)
 
     s->n_chg = 0;
     db_clear(s->w);
-    db_exec(s->w, lazy ? "PRAGMA synchronous=NORMAL" : "PRAGMA synchronous=FULL",
-            "");
+    if (lazy != s->lazy) /* takes effect when compiled, so never cached */
+        db_script(s->w,
+                  lazy ? "PRAGMA synchronous=NORMAL"
+                       : "PRAGMA synchronous=FULL",
+                  NULL);
+    s->lazy = lazy;
     db_exec(s->w, "BEGIN IMMEDIATE", "");
     if (!db_error(s->w)) {
         for (struct item *it = list; it; it = it->next)
