@@ -2,8 +2,9 @@
  * host: the inside of courier-sandboxd, which serves E2B's wire protocol for
  * sandboxes that are bubblewrap containers on this machine.
  *
- *   server.c   HTTP in and out (libmicrohttpd, a thread a connection), auth,
- *              routing by path, E2b-Sandbox-Id or Host header
+ *   http.c     HTTP/1.1 on a socket: a thread a connection, requests in,
+ *              answers out
+ *   server.c   listening, auth, routing by path, E2b-Sandbox-Id or Host
  *   control.c  the control plane: create, list, kill, pause, timeouts, ...
  *   box.c      a sandbox: bwrap, its init, limits, freeze, deadline, death
  *   init.c     PID 1 inside (the same program, started as `--init`): makes
@@ -28,7 +29,7 @@
 #include <sys/types.h>
 
 struct box;
-struct MHD_Connection;
+struct http;
 
 /* ---- box.c ---- */
 
@@ -38,7 +39,9 @@ const char *box_id(const struct box *b);
 const char *box_token(const struct box *b); /* of X-Access-Token; "" if open */
 bool box_alive(const struct box *b);        /* false once it is being killed */
 bool box_paused(const struct box *b);
-/* name=value pairs given at create, NULL-ended; borrowed */
+/* name=value pairs of every process: PATH, E2B_SANDBOX, E2B_SANDBOX_ID,
+ * E2B_TEMPLATE_ID and what was given at create (no name twice); HOME, USER,
+ * LOGNAME are the caller's to add. NULL-ended; borrowed */
 char *const *box_env(const struct box *b);
 /* an O_PATH descriptor of the box's "/", for openat2(RESOLVE_IN_ROOT);
  * borrowed, valid while the reference is held */
@@ -54,8 +57,14 @@ void box_ids(const struct box *b, bool root, uid_t *uid, gid_t *gid);
  * terminal. It is always leader of a session of its own. Returns its pid (as
  * seen inside) or a negative errno with words (ENOENT: no such program or
  * cwd; EACCES; ESHUTDOWN). May block for the answer of init, seconds at most.
+ * argv[0] without a slash is looked up in the PATH of env. With tty the
+ * terminal is handed to the user; a pty of the box's own devpts (opened with
+ * openat of "dev/ptmx" under box_root_fd, the slave by TIOCGPTPEER) has a
+ * name inside, one of the host has none.
  * exited is called once, on a thread of the box, when it was reaped: wait
- * status as of waitpid(2), -1 if the box died.
+ * status as of waitpid(2), -1 if the box died. Mind that a short process may
+ * be reported before box_spawn has returned. It is not called when box_spawn
+ * fails. It may not block long and may not call box_spawn.
  */
 struct box_spawn {
     char *const *argv;
@@ -79,7 +88,7 @@ void box_on_end(void (*fn)(const char *id));
 /* one request, valid during the handler; the handler runs on the thread of
  * its connection and may block */
 struct req {
-    struct MHD_Connection *c;
+    struct http *c;
     const char *method, *path; /* path without the query, decoded */
     struct buf body;           /* whole, gunzipped; empty for uploads that
                                   are streamed (see below) */
@@ -89,6 +98,10 @@ struct req {
     void *priv;
 };
 const char *req_header(struct req *r, const char *name); /* or NULL */
+/* the socket of the client, only to poll() for POLLRDHUP|POLLHUP|POLLERR: the
+ * client is gone */
+int req_fd(struct req *r);
+bool req_gone(struct req *r);
 const char *req_query(struct req *r, const char *name);  /* decoded, or NULL */
 
 /* answers; exactly one of these per request. Body is copied. */
