@@ -18,6 +18,7 @@
  *   turn.c      jobs that run a turn or an exec; follow.c their output
  *   reconcile.c deadlines, the provider's list
  *   files.c     .files
+ *   transcript.c how a conversation is written down
  *   salvage.c pr.c learn.c    work saved, offered, learned from
  *   run*.c      workflows
  *
@@ -33,6 +34,7 @@
 #include "base/text.h"
 #include "courier.h"
 #include "e2b/e2b.h"
+#include "engine/transcript.h"
 #include "git/git.h"
 #include "store/store.h"
 #include "vault/vault.h"
@@ -115,6 +117,12 @@ void tx_error(struct tx *tx, int64_t project, const char *path,
               const char *text);
 /* o changed in what board and project status show, too */
 void tx_touch(struct tx *tx, int64_t project, struct oid o, uint64_t aspects);
+
+/* ---- turn.c, in the transaction of an end ---- */
+
+/* turns under way in this sandbox end as `error WHY` in the transcript; their
+ * process rows end too */
+void turn_abandon(struct tx *tx, int64_t sandbox, const char *why);
 
 /* ---- object.c ---- */
 
@@ -216,6 +224,9 @@ struct args {
 /* the value of key=, or NULL; the k-th plain word after the verb, or NULL */
 const char *args_value(const struct args *a, const char *key);
 const char *args_word(const struct args *a, int k);
+
+/* the verbs of a ctl with their arguments, one a line; static */
+const char *ctl_help(enum ctl which);
 
 /* ---- verbs.c: commands to one sandbox; o is the sandbox ---- */
 
