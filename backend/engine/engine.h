@@ -166,6 +166,11 @@ int tx_config_freeze(struct tx *tx, struct courier *c, int64_t sandbox,
                      struct err *e);
 int64_t config_seconds(struct db *d, const struct sandbox *s,
                        const char *key, int64_t dflt); /* a duration */
+/* one place's own value (kind ROOT, PROJECT, SANDBOX, RUN), then those above
+ * it; "" if there is none. Owned by the caller */
+char *config_of(struct db *d, struct oid o, const char *key);
+/* the k-th directory of a list like local_bind, NULL at the end; owned */
+char *config_list_item(const char *list, int k);
 
 /* ---- doc.c ---- */
 
@@ -191,7 +196,11 @@ int tool_get(struct db *d, const char *name, struct tool **out,
 
 /* reads the environment's keys and wipes them there; before threads */
 void keys_env_init(struct courier *c);
-void keys_env_wipe(struct courier *c);
+void keys_env_wipe(struct courier *c); /* once more; harmless */
+void keys_env_free(struct courier *c); /* at the close */
+/* E2B_DOMAIN, E2B_API_URL, E2B_SANDBOX_URL, GITHUB_API_URL as they were at
+ * the start, or NULL; borrowed */
+const char *keys_env_setting(struct courier *c, const char *name);
 /*
  * The key `name` (e2b, anthropic, ...) for a project (0: none): the project's,
  * the user's, the environment's. Plain text in locked memory, free with
@@ -224,6 +233,8 @@ struct args {
 /* the value of key=, or NULL; the k-th plain word after the verb, or NULL */
 const char *args_value(const struct args *a, const char *key);
 const char *args_word(const struct args *a, int k);
+/* the verbs with their arguments, a line each, for reading a ctl; static */
+const char *ctl_help(enum ctl which);
 
 /* the verbs of a ctl with their arguments, one a line; static */
 const char *ctl_help(enum ctl which);
