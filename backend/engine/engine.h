@@ -222,13 +222,15 @@ int env_script(struct courier *c, struct db *d, const struct sandbox *s,
 
 /* ---- command.c ---- */
 
-/* key=value words of a command line */
+/* a command line, taken apart */
 struct args {
-    char **words;    /* all, NULL-ended; [0] is the verb */
-    const char *rest; /* of the line after the verb, as it stands */
-    const char *body; /* or NULL */
+    char **words;     /* all, NULL-ended; [0] is the verb */
+    char *line;       /* owned; what rest points into */
+    const char *rest; /* after the verb, as it stands (message, exec) */
+    const char *body; /* or NULL; borrowed */
     size_t body_n;
-    char *token;     /* id=..., taken off */
+    char *token; /* id=..., taken off; or NULL */
+    bool body_follows;
 };
 /* the value of key=, or NULL; the k-th plain word after the verb, or NULL */
 const char *args_value(const struct args *a, const char *key);

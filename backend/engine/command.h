@@ -1,0 +1,53 @@
+/*
+ * command: between the grammar of control files (command.c) and what the
+ * verbs do (verbs.c, run.c, learn.c). Functions tx_* are of the writer's
+ * thread; a refusal is a negative errno with words, and leaves what it did to
+ * be undone by the caller's savepoint.
+ */
+#ifndef ENGINE_COMMAND_H
+#define ENGINE_COMMAND_H
+
+#include "engine/engine.h"
+
+/* fills *a (free with args_clear, also after a failure) */
+int args_parse(enum ctl which, const char *text, size_t n, struct args *a,
+               struct err *e);
+void args_clear(struct args *a);
+int64_t object_project(struct db *d, struct oid o);
+
+/* verbs.c */
+int tx_named_verb(struct tx *tx, struct courier *c, int64_t project,
+                  const struct args *a, struct err *e);
+/* every live sandbox of root or a project; backend NULL: of any */
+void tx_killall(struct tx *tx, struct courier *c, struct oid o,
+                const char *reason, const char *backend);
+int tx_create_body(struct tx *tx, struct courier *c, int64_t id,
+                   const void *p, size_t n, struct err *e);
+int tx_message_end(struct tx *tx, struct courier *c, int64_t message,
+                   const void *p, size_t n, struct err *e);
+void tx_message_drop(struct tx *tx, int64_t message);
+int exec_may(struct db *d, int64_t id, struct err *e);
+int tx_exec(struct tx *tx, struct courier *c, int64_t id, const char *cmd,
+            size_t n, struct err *e);
+int tx_expires(struct tx *tx, struct courier *c, int64_t id, const char *text,
+               struct err *e);
+/* what stays of an object whose body was refused at its end */
+void drop_refused(struct tx *tx, enum ctl which, int64_t made);
+/* ends the daemon; all: when the local sandboxes have ended */
+void shutdown_begin(struct courier *c, bool all);
+
+/* run.c, learn.c */
+int tx_run_create(struct tx *tx, struct courier *c, int64_t project,
+                  const struct args *a, bool body_follows, int64_t *id,
+                  char **made, struct err *e);
+int tx_run_create_body(struct tx *tx, struct courier *c, int64_t id,
+                       const void *p, size_t n, struct err *e);
+int tx_run_verb(struct tx *tx, struct courier *c, int64_t id,
+                const struct args *a, struct err *e);
+int tx_learnings_verb(struct tx *tx, struct courier *c, int64_t project,
+                      const struct args *a, char **made, struct err *e);
+
+/* at start: bodies whose writer died with the daemon are ended */
+void bodies_resume(struct courier *c);
+
+#endif
