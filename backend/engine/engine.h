@@ -235,8 +235,6 @@ struct args {
 /* the value of key=, or NULL; the k-th plain word after the verb, or NULL */
 const char *args_value(const struct args *a, const char *key);
 const char *args_word(const struct args *a, int k);
-/* the verbs with their arguments, a line each, for reading a ctl; static */
-const char *ctl_help(enum ctl which);
 
 /* the verbs of a ctl with their arguments, one a line; static */
 const char *ctl_help(enum ctl which);
