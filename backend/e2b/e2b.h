@@ -19,6 +19,8 @@
  *                 the control plane says so)
  *   -EINVAL       400 and what else the server finds wrong with us
  *   -EPROTO       an answer that can't be understood
+ *   -EIO          the server failed (500)
+ *   -EEXIST -ENOSPC -ENOSYS  as it says itself
  *   -ECANCELED    ended by e2b_cancel
  */
 #ifndef E2B_E2B_H
@@ -83,7 +85,8 @@ void e2b_box_clear(struct e2b_box *b);
 /*
  * Makes a sandbox: one request, never repeated by itself once it may have
  * been carried out. -EINPROGRESS: the answer is unclear (lost, 5xx, timeout):
- * the caller lists by its metadata and adopts or tries again.
+ * the caller lists by its metadata and adopts or tries again. (After
+ * -ECANCELED, too, there may be one.)
  */
 int e2b_create(struct e2b *x, const struct e2b_create *c, int limit_ms,
                struct e2b_cancel *cancel, struct e2b_box *out, struct err *e);
@@ -119,14 +122,20 @@ struct e2b_run {
     const void *stdin_data; /* sent, then stdin is closed; NULL: none */
     size_t stdin_len;
     int limit_ms;     /* 0: none; else the process is killed */
-    size_t max_out;   /* bytes kept of each stream; more are dropped */
+    size_t max_out;   /* bytes kept of each stream, the rest is dropped;
+                       * 0: 1 MiB. Streams of the pump: no such limit */
     struct e2b_cancel *cancel;
 };
 struct e2b_result {
     struct buf out, err;
     int exit_code; /* 128+n when killed by signal n, where told */
 };
-/* runs a command to its end. Not repeated by itself: make it idempotent. */
+/*
+ * Runs a command to its end. Not repeated by itself: make it idempotent. Past
+ * limit_ms the process and its descendants are killed: -ETIMEDOUT. When the
+ * stream breaks (-EHOSTUNREACH, -ETIMEDOUT) or is cancelled the process may
+ * go on. res is filled with what there was in any case: clear it.
+ */
 int e2b_exec(const struct e2b_target *t, const struct e2b_run *r,
              struct e2b_result *res, struct err *e);
 void e2b_result_clear(struct e2b_result *r);
@@ -143,9 +152,12 @@ int e2b_stat(const struct e2b_target *t, const char *path,
              struct e2b_entry *out, struct err *e);
 int e2b_ls(const struct e2b_target *t, const char *path, int depth,
            struct e2b_entry **out, size_t *n, struct err *e);
+/* with parents; an existing directory is 0 */
 int e2b_mkdir(const struct e2b_target *t, const char *path, struct err *e);
+/* as rename(2), parents made; not repeated by itself */
 int e2b_move(const struct e2b_target *t, const char *from, const char *to,
              struct err *e);
+/* recursive; a missing path is 0 */
 int e2b_remove(const struct e2b_target *t, const char *path, struct err *e);
 /* len < 0: to the end. Appends to out. total (may be NULL): the whole size.
  * An offset at or past the end gives no bytes and 0. */
@@ -154,7 +166,8 @@ int e2b_read(const struct e2b_target *t, const char *path, int64_t off,
 /* the whole file, parents made; user NULL is the default user */
 int e2b_write(const struct e2b_target *t, const char *path, const void *p,
               size_t n, const char *user, struct err *e);
-/* the same from a descriptor, to its end */
+/* the same from a descriptor, from where it stands to its end. A regular
+ * file is sent again after a failure, a pipe is not */
 int e2b_write_fd(const struct e2b_target *t, const char *path, int fd,
                  struct err *e);
 /* a signal by number 9 or 15 to a pid; gone is 0 */
@@ -175,7 +188,9 @@ int e2b_health(const struct e2b_target *t, struct err *e);
 struct e2b_pump;
 struct e2b_stream;
 struct e2b_stream_ops {
-    /* fd 1 or 2. Returning false pauses the stream until e2b_stream_resume */
+    /* fd 1 or 2; the bytes are taken, whatever it returns. Returning false
+     * pauses the stream until e2b_stream_resume: nothing more is read, the
+     * command itself stops once its pipe is full. */
     bool (*on_data)(void *arg, int fd, const char *p, size_t n);
     void (*on_end)(void *arg, int code, int exit_code, const struct err *e);
 };
