@@ -42,7 +42,7 @@ $(BUILD)/courier-sandboxd: $(call obj,$(HOST))
 UNIT_OBJ := $(filter-out %/main.o,$(call obj,$(FS) $(BACKEND) $(filter-out $(BASE),$(HOST))))
 $(BUILD)/libcourier-test.a: $(UNIT_OBJ)
 	rm -f $@
-	ar rcs $@ $^
+	ar qcs $@ $^
 
 $(BUILD)/unit/%: tests/unit/%.c $(BUILD)/libcourier-test.a $(BUILD)/flags
 	@mkdir -p $(@D) $(BUILD)/dep/tests/unit
