@@ -47,7 +47,12 @@ const char *git_refs_find(const struct git_refs *r, const char *branch);
 
 /* ---- a bare cache of a remote: DIR/HASH.git ---- */
 
-/* fetches branch (and base) of the remote into the cache, made if missing */
+/* the cache of a remote: a bare repository, may not exist yet; owned by the
+ * caller. A path repository has none: it is its own cache. */
+char *git_cache_path(const char *cache_dir, const char *repo);
+/* fetches branch and base (NULL: the remote's HEAD) into the cache, made if
+ * missing. -ENOENT: no such branch or repository, -EACCES: the key (or its
+ * lack), -EHOSTUNREACH, -ETIMEDOUT. git_ls_remote has the same errnos. */
 int git_fetch(const char *cache_dir, const char *repo,
               const struct git_auth *a, const char *branch, const char *base,
               struct err *e);
@@ -95,16 +100,39 @@ struct git_setup {
     bool credentials;   /* a helper script gives the token: see below */
     bool shallow;
 };
+/* where the helper (git_script_credentials) must be, mode 0700, before a
+ * clone with credentials; the clone makes git ask it about the repo's host */
+#define GIT_CREDENTIAL_HELPER "/home/user/.courier/git-credential"
+/*
+ * May be run again after a crash at any point, and beside an agent's own files
+ * in dir. Exit 0: the last line is "cloned\tSHA\tBRANCH" ("-" for what an
+ * empty repository or a detached HEAD lacks), before it perhaps
+ * "note\tWORDS". Exit 1: stderr says why.
+ */
 char *git_script_clone(const struct git_setup *s);
 /*
  * Commits what is uncommitted and pushes (push true), for all repositories
- * below home. Prints one line a repository: "REPO\tDIR\tRESULT\tWORDS" with
- * RESULT pushed, nothing, commit-only, failed. message: the commit message.
+ * below home. Prints one line a repository: "REPO\tDIR\tRESULT\tWORDS":
+ *   pushed       all is on the remote; WORDS begin "BRANCH SHA12", one pair a
+ *                pushed branch, ", " between; "; " and notes may follow
+ *   nothing      there was nothing to save
+ *   commit-only  committed here, not pushed (push false: "BRANCH SHA12", or
+ *                there is no remote): export it
+ *   failed       WORDS are git's: export it
+ * A branch that refuses (or that has other commits) gets one beside it, named
+ * BRANCH-SHA8. main, master and the remote's default are never pushed to
+ * unless branch names them: `branch` is used. Exit 0 always. The tabs and
+ * newlines of names are shown as \t and \n. message: the commit message.
  */
 char *git_script_save(const char *home, const char *branch,
                       const char *message, bool push);
-/* writes commits.bundle, worktree.patch, untracked.tar of DIR into OUT; total
- * bounded by max bytes each; ignored files left out */
+/*
+ * After a save. Writes into OUT, as far as there is something: commits.bundle
+ * (all that no remote has; its refs/heads/BRANCH is what HEAD or the save's
+ * commit is), worktree.patch, untracked.tar of DIR; each at most max bytes;
+ * ignored files left out. Prints "FILE\tBYTES" for each written, and
+ * "left-out\tBYTES\tNAME" for what did not fit. Exit 1: stderr says why.
+ */
 char *git_script_export(const char *dir, const char *branch, const char *out,
                         int64_t max);
 /* the git credential helper: reads the token from a file that exists only

@@ -1,0 +1,123 @@
+#include "git/lib.h"
+#include "base/text.h"
+
+#include <curl/curl.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void git_init(void)
+{
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    git_libgit2_init();
+    /* nobody's settings: what a repository says must be all that counts */
+    for (int level = GIT_CONFIG_LEVEL_PROGRAMDATA;
+         level <= GIT_CONFIG_LEVEL_GLOBAL; level++)
+        git_libgit2_opts(GIT_OPT_SET_SEARCH_PATH, level, "");
+    git_libgit2_opts(GIT_OPT_SET_TEMPLATE_PATH, "");
+    /* nothing of a repository is executed, so whose it is does not matter */
+    git_libgit2_opts(GIT_OPT_SET_OWNER_VALIDATION, 0);
+    git_libgit2_opts(GIT_OPT_SET_PACK_MAX_OBJECTS, (size_t)PACK_OBJECTS_MAX);
+    git_libgit2_opts(GIT_OPT_ENABLE_STRICT_HASH_VERIFICATION, 1);
+    git_libgit2_opts(GIT_OPT_ENABLE_FSYNC_GITDIR, 1);
+    git_libgit2_opts(GIT_OPT_SET_USER_AGENT, "courier/" COURIER_VERSION);
+}
+
+void git_exit(void)
+{
+    git_libgit2_shutdown();
+    curl_global_cleanup();
+}
+
+static int code_of(int rc)
+{
+    switch (rc) {
+    case GIT_ENOTFOUND:
+        return ENOENT;
+    case GIT_EEXISTS:
+        return EEXIST;
+    case GIT_EINVALIDSPEC:
+    case GIT_EINVALID:
+        return EINVAL;
+    case GIT_ELOCKED:
+    case GIT_EMODIFIED:
+        return EBUSY;
+    case GIT_EAUTH:
+    case GIT_EUSER:
+    case GIT_ECERTIFICATE:
+        return EACCES;
+    default:
+        return EIO;
+    }
+}
+
+int lib_err(struct err *e, int rc, const char *fmt, ...)
+{
+    const git_error *last = git_error_last();
+    AUTO_BUF struct buf words = {0}, said = {0};
+    va_list ap;
+
+    va_start(ap, fmt);
+    buf_vaddf(&words, fmt, ap);
+    va_end(ap);
+    if (last && last->message)
+        text_printable(&said, last->message, strnlen(last->message, 300), 0);
+    err_set(e, code_of(rc), "%s%s%s", buf_str(&words), said.n ? ": " : "",
+            buf_str(&said));
+    git_error_clear();
+    return -code_of(rc);
+}
+
+int lib_open(const char *path, git_repository **out, struct err *e)
+{
+    int rc = git_repository_open_ext(out, path, GIT_REPOSITORY_OPEN_NO_SEARCH,
+                                     NULL);
+
+    if (rc == GIT_ENOTFOUND)
+        return err_set(e, ENOENT, "%s is not a git repository", path);
+    if (rc)
+        return lib_err(e, rc, "%s can't be opened", path);
+    return 0;
+}
+
+void lib_owner_enter(const char *path, struct lib_owner *o)
+{
+    struct stat st;
+
+    o->changed = false;
+    if (geteuid() || stat(path, &st) || !st.st_uid)
+        return;
+    o->gid = (gid_t)setfsgid(st.st_gid);
+    o->uid = (uid_t)setfsuid(st.st_uid);
+    o->changed = true;
+}
+
+void lib_owner_leave(struct lib_owner *o)
+{
+    if (!o->changed)
+        return;
+    setfsuid(o->uid);
+    setfsgid(o->gid);
+    o->changed = false;
+}
+
+int lib_branch_oid(git_repository *r, const char *branch, git_oid *out,
+                   struct err *e)
+{
+    AUTO_FREE char *name = branch ? xasprintf("refs/heads/%s", branch) : NULL;
+    int rc;
+
+    if (branch) {
+        rc = git_reference_name_to_id(out, r, name);
+    } else {
+        rc = git_reference_name_to_id(out, r, LIB_REMOTE_HEAD);
+        if (rc)
+            rc = git_reference_name_to_id(out, r, "HEAD");
+    }
+    if (rc == GIT_ENOTFOUND || rc == GIT_EUNBORNBRANCH) {
+        git_error_clear();
+        return err_set(e, ENOENT, "there is no branch %s",
+                       branch ? branch : "that HEAD points to");
+    }
+    return rc ? lib_err(e, rc, "branch %s", branch ? branch : "HEAD") : 0;
+}
