@@ -161,7 +161,7 @@ static int create_text(const struct e2b_create *c, struct buf *out,
     json_decref(env);
     if (j && c->allow_out)
         json_object_set_new(j, "network", network_rules(c->allow_out));
-    return json_text(j, out, e);
+    return json_encode(j, out, e);
 }
 
 /* what the answer means; everything unclear is -EINPROGRESS */

@@ -137,7 +137,7 @@ static int exec_once(struct exec *x, const struct e2b_target *t, int64_t end,
     bool sent;
     int rc;
 
-    stream_open(&x->stream, t->x);
+    stream_begin(&x->stream, t->x);
     x->stream.transfer.done = on_done;
     x->stream.on_data = on_data;
     x->stream.on_step = on_step;

@@ -30,7 +30,7 @@ static int rpc(const struct e2b_target *t, const char *method, json_t *j,
     AUTO_BUF struct buf body = {0};
     AUTO_FREE char *url = NULL;
     struct http_req r = {.method = "POST", .once = once, .limit_ms = limit_ms};
-    int rc = json_text(j, &body, e);
+    int rc = json_encode(j, &body, e);
 
     if (!rc)
         rc = target_url(t, method, &url, e);

@@ -129,7 +129,7 @@ bool json_flag(const json_t *o, const char *name)
     return json_is_true(json_object_get(o, name));
 }
 
-int json_text(json_t *j, struct buf *out, struct err *e)
+int json_encode(json_t *j, struct buf *out, struct err *e)
 {
     size_t n = j ? json_dumpb(j, NULL, 0, JSON_COMPACT) : 0;
 

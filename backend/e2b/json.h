@@ -23,7 +23,7 @@ bool json_flag(const json_t *o, const char *name);
 
 /* compact text, wiped and freed by the caller; takes the reference; NULL for
  * what isn't UTF-8 */
-int json_text(json_t *j, struct buf *out, struct err *e);
+int json_encode(json_t *j, struct buf *out, struct err *e);
 
 /* a Sandbox, SandboxDetail or ListedSandbox; -EPROTO without a proper id */
 int box_from_json(const json_t *j, struct e2b_box *b, struct err *e);

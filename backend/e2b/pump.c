@@ -163,7 +163,7 @@ static void begin(struct e2b_pump *p, struct e2b_stream *s)
     touch(s);
     if (s->stream.failed)
         return; /* settle tells it */
-    stream_open(&s->stream, s->x);
+    stream_begin(&s->stream, s->x);
     s->stream.transfer.done = on_done;
     s->stream.on_data = on_data;
     s->stream.on_step = on_step;

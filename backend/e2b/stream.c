@@ -50,7 +50,7 @@ static int start_text(const struct e2b_run *r, struct buf *out, struct err *e)
                       r->stdin_data != NULL, "tag", r->tag);
     json_decref(args);
     json_decref(envs);
-    return json_text(j, out, e);
+    return json_encode(j, out, e);
 }
 
 int stream_init(struct stream *s, const struct e2b_target *t,
@@ -209,7 +209,7 @@ static size_t on_body(char *p, size_t one, size_t n, void *arg)
     return s->failed ? 0 : n;
 }
 
-void stream_open(struct stream *s, struct e2b *x)
+void stream_begin(struct stream *s, struct e2b *x)
 {
     struct http_req r = {.method = "POST",
                          .url = s->url,

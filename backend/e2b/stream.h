@@ -50,7 +50,7 @@ int stream_init(struct stream *s, const struct e2b_target *t,
                 const struct e2b_run *r, struct err *e);
 void stream_free(struct stream *s);
 /* a new easy handle, ready to be added to a multi */
-void stream_open(struct stream *s, struct e2b *x);
+void stream_begin(struct stream *s, struct e2b *x);
 /* curl is done with it, and it isn't paused: settles `failed` and why */
 void stream_done(struct stream *s, CURLcode rc);
 /* hands out what was held back; then curl goes on, unless paused again */
