@@ -1,0 +1,259 @@
+/*
+ * What was used and what it cost. Records are kept for good: they carry the
+ * names of their project, sandbox, run and step, and outlive those.
+ */
+#include "engine/rates.h"
+
+#include "engine/engine.h"
+
+#include <math.h>
+
+static double price(struct db *d, const char *service, const char *model,
+                    const char *unit, double quantity)
+{
+    size_t n = 0;
+    AUTO_FREE char *doc = doc_text(d, root_oid(), "rates", &n);
+
+    if (!doc)
+        return 0;
+    return quantity * rates_find(doc, n, service, model, unit);
+}
+
+void tx_usage(struct tx *tx, int64_t sandbox, const char *service,
+              const char *model, const char *unit, double quantity, double usd)
+{
+    int64_t project = db_int(tx->db, 0,
+                             "SELECT project FROM sandbox WHERE id=?", "i",
+                             sandbox);
+    int64_t run;
+
+    if (!project || (quantity <= 0 && usd <= 0))
+        return;
+    if (!model)
+        model = "";
+    if (usd < 0)
+        usd = price(tx->db, service, model, unit, quantity);
+    db_exec(tx->db,
+            "INSERT INTO usage(time,service,model,unit,quantity,usd,project,"
+            "sandbox,project_name,sandbox_name,run,step,run_name,step_name) "
+            "SELECT ?,?,?,?,?,?,s.project,s.id,p.name,s.name,s.run,s.step,"
+            "coalesce(r.name,''),coalesce(t.name,'') FROM sandbox s "
+            "JOIN project p ON p.id=s.project LEFT JOIN run r ON r.id=s.run "
+            "LEFT JOIN step t ON t.id=s.step WHERE s.id=?",
+            "isssddi", tx->now_ms, service, model, unit, quantity, usd,
+            sandbox);
+    db_exec(tx->db, "UPDATE sandbox SET usd=usd+? WHERE id=?", "di", usd,
+            sandbox);
+    tx_touch(tx, project, oid(OBJ_SANDBOX, sandbox), ASPECT_USAGE);
+    tx_changed(tx, oid(OBJ_PROJECT, project), ASPECT_STATUS);
+    run = db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i",
+                 sandbox);
+    if (run)
+        tx_changed(tx, oid(OBJ_RUN, run), ASPECT_USAGE | ASPECT_INFO);
+    tx_event(tx, project, oid(OBJ_SANDBOX, sandbox), "usage",
+             json_pack("{s:s,s:s,s:s,s:f,s:f}", "service", service, "model",
+                       model, "unit", unit, "quantity", quantity, "usd",
+                       usd));
+}
+
+double usage_total(struct db *d, struct oid o, int64_t since_ms)
+{
+    sqlite3_stmt *q;
+    double sum = 0;
+
+    switch (o.kind) {
+    case OBJ_ROOT:
+        q = db_query(d, "SELECT total(usd) FROM usage WHERE time>=?", "i",
+                     since_ms);
+        break;
+    case OBJ_PROJECT:
+        q = db_query(d,
+                     "SELECT total(usd) FROM usage WHERE project=? AND "
+                     "time>=?",
+                     "ii", o.id, since_ms);
+        break;
+    case OBJ_SANDBOX:
+        q = db_query(d,
+                     "SELECT total(usd) FROM usage WHERE sandbox=? AND "
+                     "time>=?",
+                     "ii", o.id, since_ms);
+        break;
+    case OBJ_RUN:
+        q = db_query(d,
+                     "SELECT total(usd) FROM usage WHERE run=? AND run<>0 AND "
+                     "time>=?",
+                     "ii", o.id, since_ms);
+        break;
+    default:
+        return 0;
+    }
+    if (db_row(d, q)) {
+        sum = col_double(q, 0);
+        db_done(q);
+    }
+    return sum;
+}
+
+/* ---- as a table ---- */
+
+#define SUMS(where)                                                           \
+    "SELECT service,unit,sum(quantity),sum(usd) FROM usage WHERE " where      \
+    " GROUP BY service,unit ORDER BY service,unit"
+
+static sqlite3_stmt *sums(struct db *d, struct oid o)
+{
+    switch (o.kind) {
+    case OBJ_ROOT:
+        return db_query(d, SUMS("1"), "");
+    case OBJ_PROJECT:
+        return db_query(d, SUMS("project=?"), "i", o.id);
+    case OBJ_SANDBOX:
+        return db_query(d, SUMS("sandbox=?"), "i", o.id);
+    case OBJ_RUN:
+        return db_query(d, SUMS("run=? AND run<>0"), "i", o.id);
+    default:
+        return NULL;
+    }
+}
+
+/* seconds with at most three decimals, counts with none */
+static void quantity_str(double v, char out[32])
+{
+    if (fabs(v - round(v)) < 0.0005)
+        snprintf(out, 32, "%.0f", v);
+    else
+        snprintf(out, 32, "%.3f", v);
+}
+
+void usage_table(struct db *d, struct oid o, struct buf *out)
+{
+    sqlite3_stmt *q = sums(d, o);
+    double total = 0;
+
+    buf_addf(out, "%-12s %-20s %14s %12s\n", "service", "unit", "quantity",
+             "usd");
+    while (db_row(d, q)) {
+        char quantity[32];
+
+        quantity_str(col_double(q, 2), quantity);
+        buf_addf(out, "%-12s %-20s %14s %12.4f\n", col_text(q, 0),
+                 col_text(q, 1), quantity, col_double(q, 3));
+        total += col_double(q, 3);
+    }
+    buf_addf(out, "%-12s %-20s %14s %12.4f\n", "total", "", "", total);
+}
+
+/* ---- as records ---- */
+
+#define RECORDS(where)                                                        \
+    "SELECT time,service,model,unit,quantity,usd,project_name,sandbox_name,"  \
+    "run_name,step_name FROM usage WHERE " where " ORDER BY id"
+
+static sqlite3_stmt *records(struct db *d, struct oid o)
+{
+    switch (o.kind) {
+    case OBJ_ROOT:
+        return db_query(d, RECORDS("1"), "");
+    case OBJ_PROJECT:
+        return db_query(d, RECORDS("project=?"), "i", o.id);
+    case OBJ_SANDBOX:
+        return db_query(d, RECORDS("sandbox=?"), "i", o.id);
+    case OBJ_RUN:
+        return db_query(d, RECORDS("run=? AND run<>0"), "i", o.id);
+    default:
+        return NULL;
+    }
+}
+
+static const char *const columns[] = {
+    "time", "service", "model",   "unit", "quantity",
+    "usd",  "project", "sandbox", "run",  "step",
+};
+
+static void csv_field(struct buf *out, const char *s)
+{
+    AUTO_BUF struct buf shown = {0};
+
+    text_printable(&shown, s, strlen(s), 0);
+    s = buf_str(&shown);
+    if (!strpbrk(s, ",\"") && *s != ' ') {
+        buf_adds(out, s);
+        return;
+    }
+    buf_addc(out, '"');
+    for (; *s; s++) {
+        if (*s == '"')
+            buf_addc(out, '"');
+        buf_addc(out, *s);
+    }
+    buf_addc(out, '"');
+}
+
+static void number(struct buf *out, int column, double v)
+{
+    char quantity[32];
+
+    if (column == 4) {
+        quantity_str(v, quantity);
+        buf_adds(out, quantity);
+    } else {
+        buf_addf(out, "%.6f", v);
+    }
+}
+
+static void csv_row(sqlite3_stmt *q, struct buf *out)
+{
+    char when[32];
+
+    time_rfc3339(col_int(q, 0), when);
+    buf_adds(out, when);
+    for (int i = 1; i < (int)ARRAY_LEN(columns); i++) {
+        buf_addc(out, ',');
+        if (i == 4 || i == 5)
+            number(out, i, col_double(q, i));
+        else
+            csv_field(out, col_text(q, i));
+    }
+    buf_addc(out, '\n');
+}
+
+static void json_row(sqlite3_stmt *q, struct buf *out)
+{
+    char when[32];
+
+    time_rfc3339(col_int(q, 0), when);
+    buf_addf(out, "{\"time\":\"%s\"", when);
+    for (int i = 1; i < (int)ARRAY_LEN(columns); i++) {
+        AUTO_FREE char *text = NULL;
+        AUTO_BUF struct buf shown = {0};
+        json_t *j;
+
+        buf_addf(out, ",\"%s\":", columns[i]);
+        if (i == 4 || i == 5) {
+            number(out, i, col_double(q, i));
+            continue;
+        }
+        text_printable(&shown, col_text(q, i), strlen(col_text(q, i)), 0);
+        j = json_string(buf_str(&shown));
+        text = json_dumps(j, JSON_ENCODE_ANY);
+        json_decref(j);
+        buf_adds(out, text ? text : "\"\"");
+    }
+    buf_adds(out, "}\n");
+}
+
+void usage_records(struct db *d, struct oid o, bool csv, struct buf *out)
+{
+    sqlite3_stmt *q = records(d, o);
+
+    for (size_t i = 0; csv && i < ARRAY_LEN(columns); i++)
+        buf_addf(out, "%s%s", i ? "," : "", columns[i]);
+    if (csv)
+        buf_addc(out, '\n');
+    while (db_row(d, q)) {
+        if (csv)
+            csv_row(q, out);
+        else
+            json_row(q, out);
+    }
+}
