@@ -65,8 +65,66 @@ FORCE:
 
 -include $(shell find $(BUILD)/dep -name '*.d' 2>/dev/null)
 
-clean:
-	rm -rf $(BUILD)
+demo:
+	@scripts/setup build run
+	@$(MAKE) -s all
+	@scripts/demo
 
-.PHONY: all unit clean FORCE
+# everything that the tests need, then the tests, as root and as a user
+test:
+	@scripts/setup build run test
+	@$(MAKE) -s -j2 all unit
+	@tests/run -j 2
+
+check:
+	@scripts/setup build test check
+	@scripts/check
+
+# the same sources under the sanitizers, each in a directory of its own
+asan:
+	@$(MAKE) BUILD=build-asan CC=clang OPT='-O1 -g' \
+		SAN='-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer' all unit
+tsan:
+	@$(MAKE) BUILD=build-tsan CC=clang OPT='-O1 -g' SAN='-fsanitize=thread' all unit
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/courier \
+		$(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 \
+		$(DESTDIR)$(PREFIX)/share/man/man8 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions \
+		$(DESTDIR)$(PREFIX)/lib/systemd/user
+	install -m755 $(BUILD)/courierfs $(DESTDIR)$(PREFIX)/bin/
+	install -m755 $(BUILD)/courier-sandboxd $(DESTDIR)$(PREFIX)/libexec/courier/
+	install -m644 docs/man/courierfs.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m644 docs/man/courier.5 $(DESTDIR)$(PREFIX)/share/man/man5/
+	install -m644 docs/man/courier-sandboxd.8 $(DESTDIR)$(PREFIX)/share/man/man8/
+	install -m644 scripts/completion/courierfs.bash \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/courierfs
+	install -m644 scripts/completion/_courierfs $(DESTDIR)$(PREFIX)/share/zsh/site-functions/
+	sed 's|@BIN@|$(PREFIX)/bin|' scripts/courierfs.service >$(DESTDIR)$(PREFIX)/lib/systemd/user/courierfs.service
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/courierfs \
+		$(DESTDIR)$(PREFIX)/libexec/courier/courier-sandboxd \
+		$(DESTDIR)$(PREFIX)/share/man/man1/courierfs.1 \
+		$(DESTDIR)$(PREFIX)/share/man/man5/courier.5 \
+		$(DESTDIR)$(PREFIX)/share/man/man8/courier-sandboxd.8 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/courierfs \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_courierfs \
+		$(DESTDIR)$(PREFIX)/lib/systemd/user/courierfs.service
+	-rmdir $(DESTDIR)$(PREFIX)/libexec/courier
+
+clean:
+	rm -rf $(BUILD) build-asan build-tsan
+
+help:
+	@echo 'make           build/courierfs and build/courier-sandboxd'
+	@echo 'make demo      install what is missing, build, show a sandbox at work'
+	@echo 'make test      install what is missing, build, run the tests'
+	@echo 'make check     style, linters, both compilers'
+	@echo 'make asan tsan builds under the sanitizers (BIN=build-asan tests/run)'
+	@echo 'make install   PREFIX=/usr/local DESTDIR='
+
+.PHONY: all unit demo test check asan tsan install uninstall clean help FORCE
 .DELETE_ON_ERROR:
