@@ -38,6 +38,8 @@ struct tool {
                           as a shell's words */
     char *service;     /* whom the tokens are paid to: anthropic, openai,
                           openrouter, local (shell) */
+    char *efforts;     /* the words for {thinking} that the CLI knows, weakest
+                          first; "max" is the last of them; NULL: any */
 };
 
 /* names of the built-in tools, NULL-ended: claude codex opencode pi shell */
@@ -53,7 +55,10 @@ void tool_free(struct tool *t);
 /*
  * The command line of one turn for `sh -c` in the working directory. The
  * prompt comes on stdin. session NULL or "": the first turn. Unset {model}
- * and the like vanish together with the option before them; see tool.c.
+ * and the like vanish together with the [...] around them; see tool.c.
+ * model and thinking NULL or "": the tool's. thinking may be a list of
+ * model:effort pairs. The engine sets COURIER_TURN_DIR in the environment: a
+ * directory of the turn's own, outside the working directory.
  */
 char *tool_command(const struct tool *t, const char *session,
                    const char *model, const char *thinking,
@@ -70,7 +75,7 @@ enum agent_event_kind {
     AGENT_TOOL,     /* name, text: one-line summary, id */
     AGENT_TOOL_RESULT, /* id, ok, text: short summary */
     AGENT_THINKING, /* text */
-    AGENT_NOTE,     /* text: progress or warning: "rate limited, retrying 3/10" */
+    AGENT_NOTE,     /* text: a warning, or "overloaded, retrying 3/10" */
     AGENT_USAGE,    /* the usage so far in this turn, absolute, not a delta */
     AGENT_ERROR,    /* text: class in words, e.g. "invalid Anthropic key";
                        detail: what the service said */
@@ -116,6 +121,12 @@ struct parser;
 struct parser *parser_new(enum agent_format f, agent_event_fn fn, void *arg);
 void parser_out(struct parser *p, const char *data, size_t n); /* stdout */
 void parser_err(struct parser *p, const char *data, size_t n); /* stderr */
+/*
+ * What the earlier turns of this conversation used, summed (a turn cut short
+ * may be left out). Before the first byte. codex counts a whole conversation,
+ * so this is subtracted; the other grammars don't need it.
+ */
+void parser_before(struct parser *p, const struct agent_usage *earlier);
 /*
  * The CLI has ended. exit_code 0-255, or 128+signal with signaled. Reports
  * what is left, then exactly one AGENT_END. For FORMAT_TEXT the code alone
