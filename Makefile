@@ -116,7 +116,7 @@ uninstall:
 	-rmdir $(DESTDIR)$(PREFIX)/libexec/courier
 
 clean:
-	rm -rf $(BUILD) build-asan build-tsan
+	rm -rf $(BUILD) build-asan build-tsan build-clang
 
 help:
 	@echo 'make           build/courierfs and build/courier-sandboxd'
