@@ -1,4 +1,4 @@
-# clone: repo base branch name email dir helper site bound shallow
+# clone: repo base branch name email dir site bound shallow
 # May be run again after a crash anywhere: a marker tells that it was done.
 mkdir -p -- "$dir/.git" 2>"$tmp/err" || die "$(words "$tmp/err")"
 cd -- "$dir" || die "no directory $dir"
@@ -14,7 +14,8 @@ globally() {
 # the agent's own git commands work like ours
 configure_user() {
     touch ~/.gitconfig
-    if [ -n "$helper" ]; then
+    local helper=$HOME/.courier/git-credential
+    if [ -n "$site" ]; then
         globally --unset-all "credential.$site.helper"
         globally --add "credential.$site.helper" ""
         globally --add "credential.$site.helper" "$helper"

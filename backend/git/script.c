@@ -65,7 +65,6 @@ char *git_script_clone(const struct git_setup *s)
     assign(&b, "name", s->user_name);
     assign(&b, "email", s->user_email);
     assign(&b, "dir", s->dir);
-    assign(&b, "helper", site ? GIT_CREDENTIAL_HELPER : "");
     assign(&b, "site", site);
     assign(&b, "bound", path ? "1" : "");
     assign(&b, "shallow", s->shallow && !path ? "1" : "");
