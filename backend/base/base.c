@@ -127,6 +127,7 @@ void buf_reserve(struct buf *b, size_t more)
         cap += cap / 2 + 64;
     b->p = xrealloc(b->p, cap);
     b->cap = cap;
+    b->p[b->n] = 0;
 }
 
 void buf_add(struct buf *b, const void *p, size_t n)
