@@ -24,9 +24,16 @@ static void more_descriptors(void)
     setrlimit(RLIMIT_NOFILE, &r);
 }
 
+/* certificate authorities of one's own (a cluster, a company's proxy), as
+ * OpenSSL and the curl tool take them from the environment */
+static const char *ca_file;
+
 void e2b_init(void)
 {
     more_descriptors();
+    ca_file = getenv("SSL_CERT_FILE");
+    if (!ca_file || !*ca_file)
+        ca_file = getenv("CURL_CA_BUNDLE");
     if (curl_global_init(CURL_GLOBAL_DEFAULT)) {
         log_msg(LOG_ERR, "libcurl can't be initialised");
         abort();
@@ -309,6 +316,8 @@ void easy_prepare(struct e2b *x, CURL *h, const char *url)
     curl_easy_setopt(h, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 1L);
     curl_easy_setopt(h, CURLOPT_SSL_VERIFYHOST, 2L);
+    if (ca_file && *ca_file)
+        curl_easy_setopt(h, CURLOPT_CAINFO, ca_file);
     curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, 8000L);
     curl_easy_setopt(h, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(h, CURLOPT_TCP_KEEPIDLE, 20L);
