@@ -1,4 +1,5 @@
 /* bundle: a bundle that came out of a VM, read, checked and taken in */
+#include "git/connected.h"
 #include "git/lib.h"
 #include "git/packscan.h"
 #include "base/text.h"
@@ -307,13 +308,9 @@ static int index_pack(struct intake *t, const struct bundle *b,
                       struct err *e)
 {
     AUTO_FREE char *dir = xasprintf("%s/pack", t->room);
-    git_indexer_options o;
     git_indexer *idx;
-    int rc;
+    int rc = git_indexer_new(&idx, dir, 0444, t->odb, NULL);
 
-    git_indexer_options_init(&o, GIT_INDEXER_OPTIONS_VERSION);
-    o.verify = 1;
-    rc = git_indexer_new(&idx, dir, 0444, t->odb, &o);
     if (rc)
         return lib_err(e, rc, "the bundle's pack");
     rc = append_all(idx, b, e);
@@ -356,6 +353,17 @@ static bool checked_out(git_repository *r, const char *ref)
     }
     git_error_clear();
     return is;
+}
+
+static int all_there(struct intake *t, struct err *e)
+{
+    git_odb *old = NULL;
+    int rc = git_odb_open(&old, t->objects);
+
+    rc = rc ? lib_err(e, rc, "%s", t->objects)
+            : git_connected(t->repo, old, &t->tip, e);
+    git_odb_free(old);
+    return rc;
 }
 
 /* may the branch be moved to the tip? *old is what it is now, if *has */
@@ -414,6 +422,8 @@ static int take_in(struct intake *t, const struct bundle *b, struct err *e)
         r = make_room(t, e);
     if (!r)
         r = index_pack(t, b, e);
+    if (!r)
+        r = all_there(t, e);
     if (!r)
         r = check_forward(t, &old, &has, e);
     if (r || (has && git_oid_equal(&old, &t->tip)))

@@ -136,7 +136,7 @@ static void unconnected(void **state)
     SH("cd vm && { printf '# v2 git bundle\\n%%s refs/heads/courier/x\\n\\n' "
        "$(git rev-parse courier/x); git rev-parse courier/x | "
        "git pack-objects --stdout -q; } >../b");
-    apply(-EIO, "courier/x", "missing");
+    apply(-EBADMSG, "courier/x", "missing");
     check_sh("", "git -C r branch --list 'courier/*'");
     no_rubbish();
 }
