@@ -75,7 +75,14 @@ static void capture_free(struct capture *c)
     buf_free(&c->events);
 }
 
-/* each line in pieces of every bytes (0: all at once), or cut once, at */
+static size_t line_length(const char *s, const char *end)
+{
+    const char *nl = memchr(s, '\n', (size_t)(end - s));
+
+    return (size_t)((nl ? nl + 1 : end) - s);
+}
+
+/* in pieces of every bytes, or (0) a line each, cut once more, at */
 static void check(const struct capture *c, size_t every, size_t at)
 {
     struct dump d = {0};
@@ -84,19 +91,15 @@ static void check(const struct capture *c, size_t every, size_t at)
 
     parser_err(p, buf_str(&c->err), c->err.n);
     while (s < end) {
-        const char *nl = memchr(s, '\n', (size_t)(end - s));
-        size_t line = (size_t)((nl ? nl + 1 : end) - s);
-        size_t n = every ? every : at;
+        size_t n = every ? every : line_length(s, end);
+        size_t first = at && at < n ? at : n;
 
-        if (!n && !every)
-            line = (size_t)(end - s);
-        n = n && n < line ? n : line;
-        parser_out(p, s, n);
+        n = n < (size_t)(end - s) ? n : (size_t)(end - s);
+        first = first < n ? first : n;
+        parser_out(p, s, first);
+        if (n > first)
+            parser_out(p, s + first, n - first);
         s += n;
-        if (!every && line > n) {
-            parser_out(p, s, line - n);
-            s += line - n;
-        }
     }
     parser_end(p, c->code, c->sig);
     dump_flush(&d);
@@ -123,7 +126,7 @@ static void check_all(const struct capture *c)
     bool all = getenv("AGENT_SPLITS") != NULL;
     size_t longest = longest_line(c);
 
-    check(c, 0, 0);
+    check(c, SIZE_MAX, 0);
     check(c, 1, 0);
     check(c, 7, 0);
     check(c, 4096, 0);
