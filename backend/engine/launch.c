@@ -1,0 +1,248 @@
+#include "engine/launch.h"
+
+#include "engine/inject.h"
+
+#define TURNS VM_OWN "/turns"
+
+enum { START_LIMIT_MS = 30000, LOOK_LIMIT_MS = 15000, KILL_LIMIT_MS = 20000 };
+
+/*
+ * Runs in its own session. The lock on descriptor 9 tells that it is there;
+ * nothing it starts inherits that. A shell says so on its stderr when a child
+ * was ended by a signal: that is how 137 is told from signal 9.
+ */
+static const char supervisor[] =
+    "D=$1 W=$2 M=$3 S=$4 T=$5\n"
+    "umask 022\n"
+    "echo $$ >\"$D/pid\"\n"
+    "cd \"$W\" 2>/dev/null || cd\n"
+    "PATH=$PATH:$HOME/.local/bin\n"
+    "set -a\n"
+    ". \"$D/env\"\n"
+    "set +a\n"
+    "rm -f \"$D/env\"\n"
+    "export COURIER_TURN_DIR=\"$D\" COURIER_PROCESS=\"$M\"\n"
+    "if [ \"$(wc -c <\"$D/cmd\")\" -lt 100000 ]; then\n"
+    "  set -- -c \"$(cat \"$D/cmd\")\"\n"
+    "else\n"
+    "  set -- \"$D/cmd\"\n"
+    "fi\n"
+    "if [ \"$T\" = 1 ]; then\n"
+    "  \"$S\" \"$@\" <\"$D/prompt\" >\"$D/out\" 2>&1 9>&-\n"
+    "else\n"
+    "  \"$S\" \"$@\" <\"$D/prompt\" >\"$D/out\" 2>\"$D/err\" 9>&-\n"
+    "fi\n"
+    "c=$? s=0\n"
+    "[ $c -gt 128 ] && [ -s \"$D/word\" ] && s=1\n"
+    "echo \"$c $s\" >\"$D/exit.new\"\n"
+    "mv \"$D/exit.new\" \"$D/exit\"\n";
+
+static const char starter[] =
+    "D=$1 N=$2 E=$3 S=$6\n"
+    "umask 077\n"
+    "mkdir -p \"$D\" || exit 71\n"
+    "exec 9>>\"$D/alive\"\n"
+    "if command -v flock >/dev/null; then\n"
+    "  flock -n 9 || { cat >/dev/null; exit 0; }\n"
+    "fi\n"
+    "[ -e \"$D/started\" ] && { cat >/dev/null; exit 0; }\n"
+    "head -c \"$N\" >\"$D/prompt\" && head -c \"$E\" >\"$D/env\" &&\n"
+    "  cat >\"$D/cmd\" || exit 72\n"
+    "[ \"$(wc -c <\"$D/prompt\")\" -eq \"$N\" ] &&\n"
+    "  [ \"$(wc -c <\"$D/env\")\" -eq \"$E\" ] &&\n"
+    "  [ \"$(wc -c <\"$D/cmd\")\" -eq \"$9\" ] || exit 73\n"
+    "printf %s \"$8\" >\"$D/run\"\n"
+    ": >\"$D/out\"\n"
+    ": >\"$D/err\"\n"
+    "command -v \"$S\" >/dev/null || S=sh\n"
+    "mkdir \"$D/started\" || exit 0\n"
+    "setsid sh \"$D/run\" \"$D\" \"$5\" \"$4\" \"$S\" \"$7\" </dev/null "
+    ">/dev/null 2>\"$D/word\" &\n"
+    "exit 0\n";
+
+static const char follower[] =
+    "D=$1\n"
+    "[ -f \"$D/follow\" ] && kill $(cat \"$D/follow\") 2>/dev/null\n"
+    "tail -c +\"$2\" -f \"$D/out\" 2>/dev/null & a=$!\n"
+    "tail -c +\"$3\" -f \"$D/err\" >&2 2>/dev/null & b=$!\n"
+    "if command -v flock >/dev/null; then\n"
+    "  flock -s \"$D/alive\" true & f=$!\n"
+    "else\n"
+    "  { until [ -e \"$D/exit\" ]; do sleep 0.1; done; } & f=$!\n"
+    "fi\n"
+    "echo $$ $a $b $f >\"$D/follow\"\n"
+    "wait $f\n"
+    "kill $a $b\n"
+    "rm -f \"$D/follow\"\n"
+    "exit 0\n";
+
+static const char looker[] =
+    "D=$1\n"
+    "if [ -f \"$D/exit\" ]; then cat \"$D/exit\"\n"
+    "elif command -v flock >/dev/null && flock -n -s \"$D/alive\" true; then\n"
+    "  sleep 0.05\n"
+    "  if [ -f \"$D/exit\" ]; then cat \"$D/exit\"; else echo lost 0; fi\n"
+    "elif [ -d \"$D\" ]; then echo runs 0; else echo lost 0; fi\n"
+    "wc -c <\"$D/out\" || echo 0\n"
+    "wc -c <\"$D/err\" || echo 0\n";
+
+static const char killer[] =
+    "M=$1 D=$2\n"
+    "mkdir -p \"$D\"; mkdir \"$D/started\" 2>/dev/null\n"
+    "s=$(cat \"$D/pid\" 2>/dev/null); s=${s:-0}\n"
+    "list() {\n"
+    "  { grep -lzxF \"COURIER_PROCESS=$M\" /proc/[0-9]*/environ 2>/dev/null |\n"
+    "      sed 's|/proc/\\([0-9]*\\)/.*|\\1|'\n"
+    "    [ \"$s\" -gt 0 ] && cat /proc/[0-9]*/stat 2>/dev/null |\n"
+    "      sed -n \"s/^\\([0-9]*\\) (.*) [^ZX] [0-9]* [0-9]* $s .*/\\1/p\"\n"
+    "  } | sort -u | grep -vx \"$s\"\n"
+    "}\n"
+    "send() {\n"
+    "  kill -$1 $p 2>/dev/null || sudo -n kill -$1 $p 2>/dev/null\n"
+    "}\n"
+    "p=$(list)\n"
+    "[ -z \"$p\" ] && exit 0\n"
+    "send TERM\n"
+    "i=0\n"
+    "while [ $i -lt 12 ]; do\n"
+    "  sleep 0.025; p=$(list); [ -z \"$p\" ] && exit 0; i=$((i+1))\n"
+    "done\n"
+    "i=0\n"
+    "while [ $i -lt 100 ]; do\n"
+    "  send KILL; sleep 0.02; p=$(list); [ -z \"$p\" ] && exit 0\n"
+    "  i=$((i+1))\n"
+    "done\n"
+    "exit 1\n";
+
+static void dir_of(int64_t process, char out[96])
+{
+    (void)snprintf(out, 96, "%s/%lld", TURNS, (long long)process);
+}
+
+static int failed(const char *what, const struct e2b_result *res,
+                  struct err *e)
+{
+    AUTO_BUF struct buf shown = {0};
+
+    text_printable(&shown, buf_str(&res->err), res->err.n, 0);
+    return err_set(e, EPROTO, "%s in the VM failed (exit %d)%s%.300s", what,
+                   res->exit_code, shown.n ? ": " : "", buf_str(&shown));
+}
+
+int launch_start(const struct e2b_target *t, const struct launch *l,
+                 struct e2b_cancel *cancel, struct err *e)
+{
+    struct buf in = {0};
+    struct e2b_result res = {0};
+    char dir[96], n[24], env_n[24], cmd_n[24];
+    AUTO_FREE char *mark =
+        xasprintf("%s-%lld", l->instance, (long long)l->process);
+    const char *argv[] = {"/bin/sh", "-c",       starter,  "courier",
+                          dir,       n,          env_n,    mark,
+                          l->workdir, l->shell,  l->merge ? "1" : "0",
+                          supervisor, cmd_n,     NULL};
+    struct e2b_run run = {.argv = argv,
+                          .limit_ms = START_LIMIT_MS,
+                          .max_out = 4096,
+                          .cancel = cancel};
+    int r;
+
+    dir_of(l->process, dir);
+    (void)snprintf(n, sizeof(n), "%zu", l->input_n);
+    (void)snprintf(env_n, sizeof(env_n), "%zu", strlen(l->env));
+    (void)snprintf(cmd_n, sizeof(cmd_n), "%zu", strlen(l->cmd));
+    buf_add(&in, l->input, l->input_n);
+    buf_adds(&in, l->env);
+    buf_adds(&in, l->cmd);
+    run.stdin_data = buf_str(&in);
+    run.stdin_len = in.n;
+    r = e2b_exec(t, &run, &res, e);
+    buf_wipe(&in);
+    if (r == 0 && res.exit_code)
+        r = failed("starting the agent", &res, e);
+    e2b_result_clear(&res);
+    return r;
+}
+
+void launch_follow_argv(struct launch_follow *f, int64_t process,
+                        int64_t off_out, int64_t off_err)
+{
+    const char *argv[] = {"/bin/sh", "-c",   follower, "courier-follow",
+                          f->dir,    f->out, f->err,   NULL};
+
+    dir_of(process, f->dir);
+    (void)snprintf(f->out, sizeof(f->out), "%lld", (long long)off_out + 1);
+    (void)snprintf(f->err, sizeof(f->err), "%lld", (long long)off_err + 1);
+    memcpy(f->argv, argv, sizeof(argv));
+}
+
+int launch_look(const struct e2b_target *t, int64_t process,
+                struct launch_state *out, struct err *e)
+{
+    char dir[96];
+    const char *argv[] = {"/bin/sh", "-c", looker, "courier", dir, NULL};
+    struct e2b_run run = {.argv = argv,
+                          .limit_ms = LOOK_LIMIT_MS,
+                          .max_out = 4096};
+    struct e2b_result res = {0};
+    char word[16] = "";
+    long long size_out = 0, size_err = 0;
+    int signaled = 0, r;
+
+    dir_of(process, dir);
+    r = e2b_exec(t, &run, &res, e);
+    if (r == 0 && sscanf(buf_str(&res.out), "%15s %d %lld %lld", word,
+                         &signaled, &size_out, &size_err) != 4)
+        r = failed("looking at the process", &res, e);
+    e2b_result_clear(&res);
+    if (r < 0)
+        return r;
+    memset(out, 0, sizeof(*out));
+    out->out = size_out;
+    out->err = size_err;
+    if (!strcmp(word, "runs")) {
+        out->now = LAUNCH_RUNS;
+    } else if (!strcmp(word, "lost")) {
+        out->now = LAUNCH_LOST;
+    } else {
+        int64_t code = 255;
+
+        text_int(word, 0, 255, &code);
+        out->now = LAUNCH_EXITED;
+        out->code = (int)code;
+        out->signaled = signaled != 0;
+    }
+    return 0;
+}
+
+int launch_read(const struct e2b_target *t, int64_t process, int fd,
+                int64_t off, int64_t len, struct buf *out, struct err *e)
+{
+    char dir[96];
+    AUTO_FREE char *path = NULL;
+
+    dir_of(process, dir);
+    path = xasprintf("%s/%s", dir, fd == 2 ? "err" : "out");
+    return e2b_read(t, path, off, len, out, NULL, e);
+}
+
+int launch_kill(const struct e2b_target *t, const char *instance,
+                int64_t process, struct e2b_cancel *cancel, struct err *e)
+{
+    AUTO_FREE char *mark = xasprintf("%s-%lld", instance, (long long)process);
+    char dir[96];
+    const char *argv[] = {"/bin/sh", "-c", killer, "courier", mark, dir, NULL};
+    struct e2b_run run = {.argv = argv,
+                          .limit_ms = KILL_LIMIT_MS,
+                          .max_out = 4096,
+                          .cancel = cancel};
+    struct e2b_result res = {0};
+    int r;
+
+    dir_of(process, dir);
+    r = e2b_exec(t, &run, &res, e);
+    if (r == 0 && res.exit_code)
+        r = failed("ending the agent's processes", &res, e);
+    e2b_result_clear(&res);
+    return r;
+}
