@@ -88,7 +88,8 @@ int boxfs_path(const struct boxfs *f, const char *path, char **out,
 int boxfs_open(const struct boxfs *f, const char *abs, int flags, mode_t mode)
 {
     struct open_how how = {
-        .flags = (uint64_t)(flags | O_CLOEXEC | (flags & O_PATH ? 0 : O_NOCTTY)),
+        .flags = (uint64_t)(flags | O_CLOEXEC |
+                            (flags & O_PATH ? 0 : O_NOCTTY)),
         .mode = flags & O_CREAT ? mode : 0,
         .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
     int fd;

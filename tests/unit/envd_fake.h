@@ -158,7 +158,7 @@ struct fake {
     pthread_mutex_t mu;
     int status;
     struct buf extra, out; /* headers and body of the answer */
-    bool ended, gone, stalled;
+    _Atomic bool ended, gone, stalled;
 };
 
 static const char *lookup(const char *const *v, const char *name)
