@@ -22,10 +22,14 @@ printf '[include]\n\tpath = ~/.config/git/config\n[include]\n' \
 printf '\tpath = ~/.gitconfig\n[safe]\n\tdirectory = *\n' >>"$tmp/gitconfig"
 export GIT_CONFIG_GLOBAL=$tmp/gitconfig
 
+quiet=(-c core.hooksPath=/dev/null -c commit.gpgSign=false -c gc.auto=0
+    -c maintenance.auto=false -c core.fsmonitor=false
+    -c http.lowSpeedLimit=100 -c http.lowSpeedTime=60
+    -c advice.addIgnoredFile=false -c advice.addEmbeddedRepo=false
+    -c advice.pushUpdateRejected=false)
+
 g() {
-    git -c core.hooksPath=/dev/null -c commit.gpgSign=false -c gc.auto=0 \
-        -c maintenance.auto=false -c core.fsmonitor=false \
-        -c http.lowSpeedLimit=100 -c http.lowSpeedTime=60 "$@"
+    git "${quiet[@]}" "$@"
 }
 
 # what git said, as one line without names and passwords of URLs
@@ -46,8 +50,7 @@ within() { # SECONDS COMMAND...: a limit where timeout(1) exists
     local s=$1
     shift
     if command -v timeout >/dev/null; then
-        timeout -k 5 "$s" git -c core.hooksPath=/dev/null \
-            -c http.lowSpeedLimit=100 -c http.lowSpeedTime=60 "$@"
+        timeout -k 5 "$s" git "${quiet[@]}" "$@"
     else
         g "$@"
     fi

@@ -56,6 +56,12 @@ make_bundle() {
     unset GIT_OBJECT_DIRECTORY
 }
 
+# against an index that is the tip's, not the agent's
+make_index() {
+    export GIT_INDEX_FILE=$tmp/index
+    g read-tree "${tip:-$empty}" 2>"$tmp/err" || die "$(words "$tmp/err")"
+}
+
 make_patch() {
     bounded worktree.patch git diff --binary --no-ext-diff --no-textconv \
         --no-color "${tip:-$empty}" --
@@ -64,10 +70,7 @@ make_patch() {
 # files that neither the tip has nor a rule ignores, while they fit
 make_tar() {
     local size name total=0 n=0
-    export GIT_INDEX_FILE=$tmp/index
-    g read-tree "${tip:-$empty}"
     g ls-files -o --exclude-standard -z >"$tmp/others"
-    unset GIT_INDEX_FILE
     : >"$tmp/take"
     while IFS= read -r -d '' name; do
         size=${name%% *} name=${name#* }
@@ -87,6 +90,7 @@ make_tar() {
 }
 
 make_bundle
+make_index
 make_patch
 make_tar
 for f in commits.bundle worktree.patch untracked.tar; do

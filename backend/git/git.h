@@ -18,6 +18,9 @@ struct git_auth {
     const char *token; /* or NULL */
 };
 
+/* the identity in this user's Git settings; each owned, NULL if not set */
+void git_user(char **name, char **email);
+
 /* ---- names ---- */
 
 /* may this be a branch we make or push? -EINVAL with words ("main" and HEAD

@@ -27,7 +27,7 @@ under_way() {
 # a git that was killed left its lock; one that runs is given a moment
 clear_lock() {
     local i
-    for i in 1 2 3 4; do
+    for i in 1 2; do
         [ -e "$gitdir/index.lock" ] || return 0
         sleep 0.5
     done
@@ -42,6 +42,7 @@ write_pathspecs() {
     for r in "${repositories[@]}"; do
         [[ $r == "$dir"/* ]] || continue
         r=${r#"$dir"/}
+        g check-ignore -q -- "./$r" && continue
         g --literal-pathspecs ls-files -s -- "$r" 2>/dev/null |
             grep -q '^160000' ||
             printf ':(exclude,literal)%s\0' "$r" >>"$tmp/spec"
@@ -50,9 +51,9 @@ write_pathspecs() {
         f=${f#./}
         [ -z "$(g --literal-pathspecs ls-files -- "$f" | head -c 1)" ] ||
             continue
+        g check-ignore -q -- "./$f" && continue
         printf ':(exclude,literal)%s\0' "$f" >>"$tmp/spec"
-        g --literal-pathspecs check-ignore -q -- "$f" ||
-            note="$note; left out as too large: $(field "$f")"
+        note="$note; left out as too large: $(field "$f")"
     done < <(find . -name .git -prune -o -type f -size +${big}M -print0)
 }
 
@@ -92,7 +93,7 @@ commit_here() {
 
 # the same without moving HEAD or touching the index
 commit_beside() {
-    local tree parents=() p old
+    local tree parents=() p old=$previous
     [ ! -e "$gitdir/index" ] || cp -- "$gitdir/index" "$tmp/index"
     export GIT_INDEX_FILE=$tmp/index
     add_all
@@ -108,7 +109,6 @@ commit_beside() {
             parents+=(-p "$p")
         done <"$gitdir/MERGE_HEAD"
     fi
-    old=$(g rev-parse -q --verify refs/courier/snapshot)
     if [ -n "$old" ] && [ "$(g rev-parse "$old^{tree}")" = "$tree" ] &&
         [ "$(g rev-parse -q --verify "$old^1")" = "$tip" ]; then
         tip=$old
@@ -120,7 +120,6 @@ commit_beside() {
         return 1
     }
     committed=yes
-    previous=$old
     g update-ref refs/courier/snapshot "$tip"
 }
 
@@ -142,27 +141,33 @@ push_large_files() { # --no-verify skips the hook that would do it
     within 600 lfs push "$remote" "$1" >/dev/null 2>&1
 }
 
+try_push() { # COMMIT BRANCH [OPTION]
+    within 300 push -q --no-verify ${3:+"$3"} "$remote" \
+        "$1:refs/heads/$2" >"$tmp/out" 2>&1
+}
+
 push_one() { # COMMIT BRANCH
-    local lease=() other
-    [ -z "$previous" ] || [ "$2" != "$branch" ] ||
-        lease=("--force-with-lease=refs/heads/$2:$previous")
+    local other=${2//\//-}-${1:0:8} why
     push_large_files "$1"
-    if within 300 push -q --no-verify "${lease[@]}" "$remote" \
-        "$1:refs/heads/$2" >"$tmp/out" 2>&1; then
+    if try_push "$1" "$2"; then
         pushed="$pushed, $2 ${1:0:12}"
         return 0
     fi
+    why=$(grep -v '^To ' "$tmp/out" >"$tmp/why"; words "$tmp/why")
+    failure=$why
+    grep -q 'rejected\]' "$tmp/out" || return 1
+    # what is there is our own earlier commit beside HEAD: it gives way
+    if [ -n "$previous" ] && [ "$2" = "$branch" ] &&
+        try_push "$1" "$2" "--force-with-lease=refs/heads/$2:$previous"; then
+        pushed="$pushed, $2 ${1:0:12}"
     # the branch there has other commits, or may not be written: beside it
-    other=${2//\//-}-${1:0:8}
-    if grep -q 'rejected\]' "$tmp/out" &&
-        within 300 push -q --no-verify "$remote" "$1:refs/heads/$other" \
-            >"$tmp/out2" 2>&1; then
+    elif try_push "$1" "$other"; then
         pushed="$pushed, $other ${1:0:12}"
-        note="$note; $2 was refused: $(words "$tmp/out")"
-        return 0
+        note="$note; $2 was refused: $why"
+    else
+        return 1
     fi
-    failure=$(words "$tmp/out")
-    return 1
+    failure=''
 }
 
 # "COMMIT BRANCH" of all that no remote has, the current one first
@@ -194,6 +199,8 @@ push_all() {
     while read -r sha b; do
         push_one "$sha" "$b" || return 1
     done <"$tmp/new"
+    [ "$tip" = "$previous" ] || [ -z "$previous" ] ||
+        under_way || g update-ref -d refs/courier/snapshot "$previous"
 }
 
 report() { # RESULT WORDS
@@ -218,6 +225,7 @@ save() {
     g config --get remote.origin.url >/dev/null || remote=$(g remote | head -1)
     current=$(g symbolic-ref -q HEAD)
     current=${current#refs/heads/}
+    previous=$(g rev-parse -q --verify refs/courier/snapshot)
     clear_lock
     identity
     write_pathspecs

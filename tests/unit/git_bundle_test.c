@@ -215,12 +215,28 @@ static void by_path(void **state)
     assert_int_equal(git_ls_remote(r, NULL, &refs, &e), -ENOENT);
 }
 
+static void user(void **state)
+{
+    AUTO_FREE char *home = at("home");
+    char *name, *email;
+
+    (void)state;
+    unsetenv("XDG_CONFIG_HOME");
+    setenv("HOME", home, 1);
+    git_user(&name, &email);
+    assert_string_equal(name, "Tester");
+    assert_string_equal(email, "t@example.org");
+    free(name);
+    free(email);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, tmp_setup, tmp_teardown)
     const struct CMUnitTest tests[] = {
         T(taken_in), T(refused), T(prerequisite_missing), T(damaged),
         T(unconnected), T(bomb), T(other_owner), T(by_path),
+        T(user),
     };
     int r;
 

@@ -1,0 +1,461 @@
+/* the scripts that run in a sandbox, with real git */
+#include "tests/unit/git_util.h"
+
+static char *run_script(char *text)
+{
+    char *out = run_shell("bash", text, true);
+
+    free(text);
+    return out;
+}
+
+static char *clone(const char *repo, const char *base, const char *branch)
+{
+    AUTO_FREE char *dir = at("home/project");
+    struct git_setup s = {.repo = repo, .base = base, .branch = branch,
+                          .user_name = "Ann", .user_email = "ann@x.org",
+                          .dir = dir};
+
+    return run_script(git_script_clone(&s));
+}
+
+static char *save(bool push)
+{
+    AUTO_FREE char *home = at("home");
+
+    return run_script(git_script_save(home, "courier/x", "it's from 'one'",
+                                      push));
+}
+
+/* one line, with RESULT and WORDS that begin so */
+static void expect(char *got, const char *result, const char *words)
+{
+    AUTO_FREE char *line = got;
+    AUTO_FREE char *want = xasprintf("\t%s\t%s", result, words);
+
+    if (!strstr(line, want) || strchr(line, '\n') != strrchr(line, '\n'))
+        fail_msg("not \"%s\": %s", want, line);
+}
+
+static void check_has(char *got, const char *part)
+{
+    AUTO_FREE char *s = got;
+
+    if (!strstr(s, part))
+        fail_msg("no \"%s\" in: %s", part, s);
+}
+
+static int repo_setup(void **state)
+{
+    int r = tmp_setup(state);
+
+    SH("git init -q --bare r && git clone -q r seed 2>/dev/null && cd seed && "
+       "echo one >a && git add . && git commit -qm first && "
+       "git push -q origin main && git checkout -qb dev && echo d >d && "
+       "git add d && git commit -qm dev && git push -q origin dev");
+    *state = at("r");
+    return r;
+}
+
+static int repo_teardown(void **state)
+{
+    free(*state);
+    return tmp_teardown(state);
+}
+
+static void cloned(void **state)
+{
+    check_has(clone(*state, NULL, "courier/x"), "\tcourier/x\n");
+    check_sh("first", "git -C home/project log --format=%s");
+    check_sh("courier/x", "git -C home/project symbolic-ref --short HEAD");
+    check_sh("Ann", "git -C home/project config user.name");
+    check_sh("", "git -C home/project status --porcelain");
+    /* once more: nothing happens to what the agent did */
+    SH("cd home/project && echo 2 >a");
+    check_has(clone(*state, NULL, "courier/x"), "\tcourier/x\n");
+    check_sh("2", "cat home/project/a");
+}
+
+static void cloned_base(void **state)
+{
+    free(clone(*state, "dev", "courier/x"));
+    check_sh("dev\nfirst", "git -C home/project log --format=%s");
+    SH("rm -rf home/project");
+    check_has(clone(*state, "nope", "courier/x"), "no branch nope");
+    assert_int_equal(sh_status, 1);
+    SH("rm -rf home/project");
+    check_has(clone(*state, "dev", NULL), "\tdev\n");
+    SH("rm -rf home/project");
+    check_has(clone(*state, NULL, NULL), "\tmain\n");
+    /* the remote has the branch: goes on with it */
+    SH("rm -rf home/project; git -C seed push -q origin dev:courier/x");
+    free(clone(*state, NULL, "courier/x"));
+    check_sh("dev", "git -C home/project log -1 --format=%s");
+    SH("rm -rf home/project");
+    check_has(clone("/nowhere/at all", NULL, "x"), "does not appear to be");
+    assert_int_equal(sh_status, 1);
+}
+
+/* killed at any point, and begun again */
+static void clone_cut(void **state)
+{
+    AUTO_FREE char *dir = at("home/project");
+    struct git_setup s = {.repo = *state, .branch = "courier/x", .dir = dir};
+
+    for (int ms = 15; ms < 175; ms += 40) {
+        AUTO_FREE char *script = git_script_clone(&s);
+        AUTO_FREE char *cmd = NULL;
+        AUTO_BUF struct buf q = {0};
+
+        buf_adds(&q, script);
+        cmd = at("script");
+        SH("rm -rf home/project");
+        {
+            int fd = open(cmd, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+            fd_write_all(fd, q.p, q.n);
+            close(fd);
+        }
+        SH("exec 2>/dev/null; timeout -s KILL 0.%03d bash script >/dev/null; "
+           "touch home/project/.git/index.lock; true", ms);
+        check_has(clone(*state, NULL, "courier/x"), "\tcourier/x\n");
+        assert_int_equal(sh_status, 0);
+        check_sh("one", "cat home/project/a");
+        check_sh("", "git -C home/project status --porcelain");
+    }
+}
+
+static void clone_beside_files(void **state)
+{
+    SH("mkdir -p home/project/.claude/skills && cd home/project && "
+       "echo hi >CLAUDE.md && echo s >.claude/skills/s && echo p >AGENTS.md");
+    SH("cd seed && git checkout -q main && echo theirs >AGENTS.md && "
+       "git add . && git commit -qm agents && git push -q");
+    free(clone(*state, NULL, "courier/x"));
+    check_sh("", "git -C home/project status --porcelain");
+    check_sh("hi", "cat home/project/CLAUDE.md");
+    check_sh("theirs", "cat home/project/AGENTS.md");
+    expect(save(true), "nothing", "");
+    SH("cd home/project && echo mine >>AGENTS.md");
+    expect(save(true), "pushed", "courier/x ");
+    check_sh("AGENTS.md\na", "git -C r ls-tree -r --name-only courier/x");
+}
+
+static void clone_empty(void **state)
+{
+    AUTO_FREE char *e = at("e");
+
+    (void)state;
+    SH("git init -q --bare e");
+    check_has(clone(e, NULL, "courier/x"), "cloned\t-\tcourier/x");
+    expect(save(true), "nothing", "");
+    SH("echo 1 >home/project/f");
+    expect(save(true), "pushed", "courier/x ");
+    check_sh("1", "git -C e show courier/x:f");
+    SH("rm -rf home/project");
+    SH("git -C r checkout --detach 2>/dev/null; "
+       "git -C r update-ref --no-deref HEAD refs/heads/dev");
+    check_has(clone(*state, NULL, NULL), "\t-\n");
+}
+
+/* bound from the host: read-only, another user's */
+static void clone_bound(void **state)
+{
+    AUTO_FREE char *script = NULL, *dir = NULL;
+    struct git_setup s = {.repo = *state, .branch = "courier/x"};
+
+    if (geteuid())
+        skip();
+    dir = at("home/project");
+    s.dir = dir;
+    script = git_script_clone(&s);
+    SH("chown -R 4321:4321 home; chmod -R a-w r");
+    {
+        AUTO_FREE char *path = at("script");
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+
+        fd_write_all(fd, script, strlen(script));
+        close(fd);
+    }
+    check_has(sh("cd / && setpriv --reuid 4321 --regid 4321 --clear-groups "
+                 "bash %s/script 2>&1", tmp), "\tcourier/x");
+    check_sh("one", "cat home/project/a");
+    /* the agent's own commands work, too */
+    SH("cd home/project && setpriv --reuid 4321 --regid 4321 --clear-groups "
+       "git fetch -q");
+}
+
+static void saved(void **state)
+{
+    free(clone(*state, NULL, "courier/x"));
+    expect(save(true), "nothing", "");
+    SH("cd home/project && rm a && mkdir -p 'd i r' && "
+       "echo 1 >'d i r/n\nl' && echo 2 >$'\\xff\\xfe' && echo 3 >-x && "
+       "echo 4 >':(exclude)y' && echo secret >ign && echo ign >.gitignore && "
+       "ln -s /etc/passwd link && mkdir .git/hooks && "
+       "for h in pre-commit commit-msg pre-push post-commit; do "
+       "printf '#!/bin/sh\\ntouch ~/hooked; exit 1\\n' >.git/hooks/$h; "
+       "chmod +x .git/hooks/$h; done; git config core.hooksPath .git/hooks");
+    expect(save(true), "pushed", "courier/x ");
+    check_sh("", "git -C home/project status --porcelain; ls home/hooked "
+             "2>/dev/null || true");
+    check_sh("it's from 'one'", "git -C r log -1 --format=%s courier/x");
+    check_sh("Ann <ann@x.org>",
+             "git -C r log -1 --format='%an <%ae>' courier/x");
+    check_sh("120000 blob 3594e94c04db171e2767224db355f514b13715c5\tlink",
+             "git -C r ls-tree courier/x link");
+    check_sh("6", "git -C r ls-tree -rz courier/x | tr -dc '\\0' | wc -c");
+    expect(save(true), "nothing", "");
+    /* a commit that the agent made itself */
+    SH("cd home/project && git config --unset core.hooksPath; "
+       "rm -rf .git/hooks; echo 5 >-x && git commit -qam own");
+    expect(save(false), "commit-only", "courier/x ");
+    expect(save(true), "pushed", "courier/x ");
+    check_sh("own", "git -C r log -1 --format=%s courier/x");
+    /* a lock that a killed git left */
+    SH("cd home/project && echo 6 >-x && touch .git/index.lock");
+    expect(save(true), "pushed", "courier/x ");
+}
+
+static void save_on_main(void **state)
+{
+    free(clone(*state, NULL, "courier/x"));
+    SH("cd home/project && git checkout -q -b main origin/main && echo m >m");
+    expect(save(true), "pushed", "courier/x ");
+    check_sh("first", "git -C r log -1 --format=%s main");
+    check_sh("m", "git -C r show courier/x:m");
+    /* other branches of the agent come along, and the stash */
+    SH("cd home/project && git checkout -qb feature && echo f >f && "
+       "git add f && git commit -qm feat && git checkout -q courier/x && "
+       "echo s >a && git stash -q");
+    check_has(save(true), "feature ");
+    check_sh("feat", "git -C r log -1 --format=%s feature");
+    check_sh("s", "git -C r show courier/x-stash:a");
+    expect(save(true), "nothing", "");
+}
+
+static void save_detached(void **state)
+{
+    free(clone(*state, NULL, "courier/x"));
+    SH("cd home/project && git checkout -q --detach && echo u >u && "
+       "git add u && git commit -qm det && echo v >v && echo w >a");
+    expect(save(true), "pushed", "courier/x ");
+    check_sh("v", "git -C r show courier/x:v");
+    check_sh("u", "git -C r show courier/x:u");
+    /* nothing changed for the agent */
+    check_sh(" M a\n?? v", "git -C home/project status --porcelain");
+    check_sh("det", "git -C home/project log -1 --format=%s");
+    expect(save(true), "nothing", "");
+    /* it goes on, and commits: our snapshot is replaced */
+    SH("cd home/project && echo x >v && git add . && git commit -qm more");
+    expect(save(true), "pushed", "courier/x ");
+    check_sh("more\ndet\nfirst", "git -C r log --format=%s courier/x");
+}
+
+static void save_merging(void **state)
+{
+    free(clone(*state, NULL, "courier/x"));
+    SH("cd home/project && echo mine >a && git commit -qam mine && "
+       "git checkout -qb other origin/main && echo theirs >a && "
+       "git commit -qam theirs && git checkout -q courier/x && "
+       "git merge other >/dev/null 2>&1; echo n >new; test -e .git/MERGE_HEAD");
+    check_has(save(true), "pushed\tcourier/x ");
+    check_sh("n", "git -C r show courier/x:new");
+    check_has(sh("git -C r show courier/x:a"), "<<<<<<<");
+    check_sh("3", "git -C r rev-list --parents -1 courier/x | wc -w");
+    check_sh("UU a\n?? new", "git -C home/project status --porcelain");
+    /* the agent ends the merge: its commit takes the snapshot's place */
+    SH("cd home/project && echo both >a && git add . && "
+       "git commit -qm merged");
+    check_has(save(true), "pushed\tcourier/x ");
+    check_sh("merged", "git -C r log -1 --format=%s courier/x");
+}
+
+static void save_refused(void **state)
+{
+    free(clone(*state, NULL, "courier/x"));
+    SH("cd home/project && echo 1 >f");
+    expect(save(true), "pushed", "courier/x ");
+    /* somebody pushed to it */
+    SH("cd seed && git fetch -q && git checkout -q courier/x && echo o >o && "
+       "git add o && git commit -qm theirs && git push -q");
+    SH("cd home/project && echo 2 >f");
+    expect(save(true), "pushed", "courier-x-");
+    check_sh("theirs", "git -C r log -1 --format=%s courier/x");
+    check_sh("2", "git -C r show $(git -C r for-each-ref "
+                  "--format='%(refname)' 'refs/heads/courier-x-*'):f");
+    /* nobody may push */
+    SH("printf '#!/bin/sh\\necho no such luck >&2; exit 1\\n' "
+       ">r/hooks/pre-receive; chmod +x r/hooks/pre-receive");
+    SH("cd home/project && echo 3 >f");
+    check_has(save(true), "\tfailed\t");
+    SH("rm -rf r; cd home/project && echo 4 >f");
+    check_has(save(true), "\tfailed\t");
+    check_sh("", "git -C home/project status --porcelain");
+}
+
+static void save_others(void **state)
+{
+    free(clone(*state, NULL, "courier/x"));
+    /* nested, without a commit, without a remote, a hidden one, a link */
+    SH("cd home/project && git init -q 'in side' && echo i >'in side/i' && "
+       "git init -q empty && mkdir -p ../work && git init -q $'../work/a\\tb' "
+       "&& echo 1 >$'../work/a\\tb/f' && git init -q ../.nvm && "
+       "echo 1 >../.nvm/f && ln -s ../project ../work/loop && echo p >p");
+    AUTO_FREE char *out = save(true);
+
+    if (!strstr(out, "/work/a\\tb\tcommit-only\tit has no remote\n") ||
+        !strstr(out, "/project/in side\tcommit-only\t") ||
+        !strstr(out, "/project/empty\tnothing\t") ||
+        !strstr(out, "/project\tpushed\tcourier/x ") || strstr(out, "nvm"))
+        fail_msg("%s", out);
+    check_sh("a\np", "git -C r ls-tree -r --name-only courier/x");
+}
+
+static void save_submodule(void **state)
+{
+    SH("git init -q --bare s && git clone -q s sseed 2>/dev/null && "
+       "cd sseed && echo s >s && git add . && git commit -qm s && "
+       "git push -q origin main && cd ../seed && git checkout -q main && "
+       "git -c protocol.file.allow=always submodule add -q %s/s sub && "
+       "git commit -qm sub && git push -q", tmp);
+    SH("git config --global protocol.file.allow always");
+    free(clone(*state, NULL, "courier/x"));
+    check_sh("s", "cat home/project/sub/s");
+    SH("echo t >home/project/sub/t");
+    {
+        AUTO_FREE char *out = save(true);
+
+        if (!strstr(out, "/project/sub\tpushed\tcourier/x ") ||
+            !strstr(out, "/project\t"))
+            fail_msg("%s", out);
+    }
+    check_sh("t", "git -C s show courier/x:t");
+}
+
+static void save_huge(void **state)
+{
+    free(clone(*state, NULL, "courier/x"));
+    SH("cd home/project && truncate -s 96M big && truncate -s 96M ign && "
+       "echo ign >.gitignore");
+    check_has(save(true), "left out as too large: big\n");
+    check_sh(".gitignore\na", "git -C r ls-tree -r --name-only courier/x");
+}
+
+static char *export(const char *dir, int64_t max)
+{
+    AUTO_FREE char *d = at(dir);
+    AUTO_FREE char *out = at("out");
+
+    return run_script(git_script_export(d, "courier/x", out, max));
+}
+
+static void take_in(const char *want)
+{
+    AUTO_FREE char *b = at("out/commits.bundle");
+    AUTO_FREE char *r = at("r");
+    struct err e = {0};
+    char sha[41];
+
+    if (git_bundle_apply(b, r, "courier/x", sha, &e))
+        fail_msg("%s", e.text);
+    check_sh(want, "git -C r log -1 --format=%s courier/x");
+}
+
+static void exported(void **state)
+{
+    free(clone(*state, NULL, "courier/x"));
+    check_has(export("home/project", 1 << 20), "");
+    assert_int_equal(sh_status, 0);
+    check_sh("", "ls out");
+    SH("cd home/project && echo 1 >f && git add f && git commit -qm own && "
+       "echo 2 >f && echo 3 >$'un\\ntracked' && echo big >.gitignore && "
+       "head -c 3000000 /dev/urandom >huge");
+    check_has(export("home/project", 1 << 20),
+              "left-out\t3000000\thuge\ncommits.bundle\t");
+    check_sh("commits.bundle\nuntracked.tar\nworktree.patch", "ls out");
+    check_sh("700", "stat -c %a out");
+    check_sh(".gitignore\nun\\ntracked", "tar tf out/untracked.tar");
+    take_in("own");
+    SH("git -C seed fetch -q && cd seed && git checkout -q courier/x && "
+       "git apply ../out/worktree.patch && grep -qx 2 f");
+    /* after a save, all is in the bundle */
+    SH("rm home/project/huge; git -C seed checkout -q -f main");
+    free(save(false));
+    free(export("home/project", 1 << 20));
+    check_sh("commits.bundle", "ls out");
+    take_in("it's from 'one'");
+    check_sh("", "git -C home/project for-each-ref refs/courier");
+}
+
+static void exported_detached(void **state)
+{
+    free(clone(*state, NULL, "courier/x"));
+    SH("cd home/project && git checkout -q --detach && echo 1 >f && "
+       "git add f && git commit -qm det && echo 2 >g");
+    expect(save(false), "commit-only", "courier/x ");
+    free(export("home/project", 1 << 20));
+    check_sh("commits.bundle", "ls out");
+    take_in("it's from 'one'");
+    check_sh("2", "git -C r show courier/x:g");
+    /* an empty repository, one without a remote, a bundle too large */
+    SH("git init -q home/e && git init -q home/l && cd home/l && "
+       "head -c 90000 /dev/urandom >r && git add r && git commit -qm l");
+    free(export("home/e", 1 << 20));
+    check_sh("", "ls out");
+    free(export("home/l", 1 << 20));
+    check_sh("commits.bundle", "ls out");
+    check_has(export("home/l", 40960), "left-out\t-\tcommits.bundle");
+    check_sh("", "ls out");
+    free(export("home/nope", 1 << 20));
+    assert_int_equal(sh_status, 1);
+}
+
+/* values are never code */
+static void quoted(void **state)
+{
+    AUTO_FREE char *script = git_script_save(
+        "/nonexistent/$(touch x)`touch x`'\"\n", "$(touch x)'",
+        "';touch x;'", true);
+
+    (void)state;
+    free(run_shell("bash", script, true));
+    check_sh("", "ls x 2>/dev/null || true");
+    assert_int_equal(sh_status, 0);
+}
+
+static void helper(void **state)
+{
+    AUTO_FREE char *token = at("to'ken");
+    AUTO_FREE char *text = git_script_credentials(token);
+    AUTO_FREE char *path = at("helper");
+    int fd = open(path, O_WRONLY | O_CREAT, 0700);
+
+    (void)state;
+    fd_write_all(fd, text, strlen(text));
+    close(fd);
+    check_sh("", "./helper get");
+    SH("printf 'ghp_x%%%%y' >\"to'ken\"");
+    check_sh("username=x-access-token\npassword=ghp_x%y", "./helper get");
+    check_sh("", "./helper store");
+    SH("rm \"to'ken\"");
+    check_sh("", "./helper get");
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, repo_setup, repo_teardown)
+    const struct CMUnitTest tests[] = {
+        T(cloned), T(cloned_base), T(clone_cut), T(clone_beside_files),
+        T(clone_empty), T(clone_bound), T(saved), T(save_on_main),
+        T(save_detached), T(save_merging), T(save_refused), T(save_others),
+        T(save_submodule), T(save_huge), T(exported), T(exported_detached),
+        T(quoted), T(helper),
+    };
+    int r;
+
+    git_init();
+    r = cmocka_run_group_tests(tests, NULL, NULL);
+    git_exit();
+    return r;
+}
