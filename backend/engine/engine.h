@@ -180,6 +180,10 @@ char *doc_text(struct db *d, struct oid owner, const char *path, size_t *n);
 int tx_doc_save(struct tx *tx, struct courier *c, struct oid owner,
                 const char *path, const void *p, size_t n, unsigned mode,
                 struct err *e);
+/* the same without checks of who may: for what courier itself writes
+ * (learnings, versions) */
+int tx_doc_put(struct tx *tx, struct oid owner, const char *path,
+               const void *p, size_t n, struct err *e);
 /* what a new project, and a new record, has */
 void tx_docs_seed_project(struct tx *tx, int64_t project);
 void tx_docs_seed_root(struct tx *tx);
@@ -345,6 +349,9 @@ int salvage_run(struct courier *c, struct sandbox *s, struct job *j,
 int repo_setup(struct courier *c, struct sandbox *s,
                const struct e2b_target *t, struct job *j, struct err *e);
 bool repo_wanted(struct db *d, const struct sandbox *s);
+/* learn.c: queues the extraction where the config asks for it */
+void tx_learn_after_end(struct tx *tx, struct courier *c,
+                        const struct sandbox *s);
 /* after an end: PR and learning jobs. Writer's thread */
 void tx_after_end(struct tx *tx, struct courier *c, int64_t sandbox,
                   bool salvaged);

@@ -1,0 +1,351 @@
+#include "engine/repo.h"
+
+#include <stdarg.h>
+
+enum {
+    CLONE_MS = 15 * 60 * 1000,
+    SETUP_MS = 30 * 60 * 1000,
+    OUTPUT_MAX = 1 << 20, /* kept of a command's output */
+    DIFF_MAX = 4 << 20,
+};
+
+bool repo_wanted(struct db *d, const struct sandbox *s)
+{
+    AUTO_FREE char *repo = config_value(d, s, "repo", NULL);
+
+    return repo && *repo;
+}
+
+static char *or_null(char *s)
+{
+    if (s && *s)
+        return s;
+    free(s);
+    return NULL;
+}
+
+int repo_get(struct courier *c, struct sandbox *s, struct repo *r)
+{
+    struct db *d = store_reader(c->store);
+    const char *level;
+
+    memset(r, 0, sizeof(*r));
+    r->url = or_null(config_value(d, s, "repo", NULL));
+    if (!r->url)
+        return -ENOENT;
+    r->path = git_is_path(r->url);
+    r->base = *s->base ? xstrdup(s->base)
+                       : or_null(config_value(d, s, "base", NULL));
+    r->branch = *s->branch ? xstrdup(s->branch)
+                           : xasprintf("courier/%s", s->name);
+    if (!strncmp(r->url, "http", 4) &&
+        key_get(c, d, s->project, "github", &r->token, &level, NULL) == 0) {
+        r->auth.user = "x-access-token";
+        r->auth.token = r->token;
+    }
+    return 0;
+}
+
+void repo_clear(struct repo *r)
+{
+    free(r->url);
+    free(r->base);
+    free(r->branch);
+    vault_free(r->token);
+    memset(r, 0, sizeof(*r));
+}
+
+char *repo_cache(struct courier *c)
+{
+    return xasprintf("%s/cache", c->data);
+}
+
+/* ---- setup.log ---- */
+
+struct log_line {
+    int64_t sandbox;
+    struct buf text;
+};
+
+static int log_fn(struct tx *tx, void *arg, struct err *e)
+{
+    struct log_line *l = arg;
+
+    (void)e;
+    tx_stream_add(tx, oid(OBJ_SANDBOX, l->sandbox), STREAM_SETUP, l->text.p,
+                  l->text.n, ASPECT_SETUP);
+    return 0;
+}
+
+static void log_add(struct courier *c, int64_t sandbox, const char *p,
+                    size_t n)
+{
+    struct log_line l = {.sandbox = sandbox};
+
+    text_printable(&l.text, p, n, PRINTABLE_LINES | PRINTABLE_TABS);
+    if (l.text.n && l.text.p[l.text.n - 1] != '\n')
+        buf_addc(&l.text, '\n');
+    store_do(c->store, log_fn, &l, NULL);
+    buf_free(&l.text);
+}
+
+void repo_log(struct courier *c, int64_t sandbox, const char *fmt, ...)
+{
+    AUTO_BUF struct buf b = {0};
+    va_list ap;
+
+    va_start(ap, fmt);
+    buf_vaddf(&b, fmt, ap);
+    va_end(ap);
+    log_add(c, sandbox, b.p, b.n);
+}
+
+/* the last lines of a text, for an error */
+static const char *tail_of(const struct buf *b, size_t max)
+{
+    const char *s = buf_str(b);
+    size_t n = b->n;
+
+    return n > max ? s + n - max : s;
+}
+
+/* ---- the clone ---- */
+
+/* the names that a remote's branches forbid, and the base that it offers */
+static int choose_names(struct courier *c, struct sandbox *s, struct repo *r,
+                        struct err *e)
+{
+    AUTO_FREE char *asked =
+        or_null(config_value(store_reader(c->store), s, "branch", NULL));
+    struct git_refs refs;
+    int rc = git_ls_remote(r->url, &r->auth, &refs, e);
+
+    if (rc < 0)
+        return rc;
+    if (!asked && !s->run && git_refs_find(&refs, "courier")) {
+        /* a branch `courier` and a branch `courier/x` can't both be */
+        for (char *p = r->branch; *p; p++)
+            if (*p == '/')
+                *p = '-';
+        repo_log(c, s->id, "# the remote has a branch 'courier': this one is "
+                           "'%s'\n",
+                 r->branch);
+    }
+    if (r->base && refs.n && !git_refs_find(&refs, r->base))
+        rc = err_set(e, EINVAL, "the repository has no branch '%s' (base)",
+                     r->base);
+    else if (!r->base && refs.head)
+        r->base = xstrdup(refs.head);
+    git_refs_clear(&refs);
+    return rc;
+}
+
+struct names {
+    int64_t id;
+    const char *branch, *base;
+};
+
+static int names_fn(struct tx *tx, void *arg, struct err *e)
+{
+    struct names *n = arg;
+
+    (void)e;
+    db_exec(tx->db, "UPDATE sandbox SET branch=?,base=? WHERE id=?", "ssi",
+            n->branch, n->base ? n->base : "", n->id);
+    tx_touch(tx,
+             db_int(tx->db, 0, "SELECT project FROM sandbox WHERE id=?", "i",
+                    n->id),
+             oid(OBJ_SANDBOX, n->id), ASPECT_BRANCH);
+    return 0;
+}
+
+static int put_credentials(struct repo *r, const struct e2b_target *t,
+                           struct err *e)
+{
+    AUTO_FREE char *script = NULL;
+    struct e2b_result res = {0};
+    struct e2b_run run = {
+        .cmd = "chmod 700 " GIT_CREDENTIAL_HELPER " && chmod 600 " COURIER_DIR
+               "/token",
+        .limit_ms = 20000,
+        .max_out = 4096};
+    int rc;
+
+    if (!r->token)
+        return 0;
+    script = git_script_credentials(COURIER_DIR "/token");
+    rc = e2b_write(t, COURIER_DIR "/token", r->token, strlen(r->token), NULL,
+                   e);
+    if (rc == 0)
+        rc = e2b_write(t, GIT_CREDENTIAL_HELPER, script, strlen(script), NULL,
+                       e);
+    if (rc == 0)
+        rc = e2b_exec(t, &run, &res, e);
+    if (rc == 0 && res.exit_code)
+        rc = err_set(e, EPROTO, "the credential helper can't be installed");
+    e2b_result_clear(&res);
+    return rc;
+}
+
+static int run_logged(struct courier *c, struct sandbox *s,
+                      const struct e2b_target *t, const struct e2b_run *run,
+                      struct e2b_result *res, struct err *e)
+{
+    int rc = e2b_exec(t, run, res, e);
+
+    if (rc == 0) {
+        log_add(c, s->id, buf_str(&res->out), res->out.n);
+        log_add(c, s->id, buf_str(&res->err), res->err.n);
+        repo_log(c, s->id, "# exit code %d\n", res->exit_code);
+    } else {
+        repo_log(c, s->id, "# %s\n", e ? e->text : strerror(-rc));
+    }
+    return rc;
+}
+
+static int clone_into(struct courier *c, struct sandbox *s, struct repo *r,
+                      const struct e2b_target *t, struct job *j,
+                      struct err *e)
+{
+    struct db *d = store_reader(c->store);
+    AUTO_FREE char *name = or_null(config_value(d, s, "git_name", NULL));
+    AUTO_FREE char *email = or_null(config_value(d, s, "git_email", NULL));
+    AUTO_FREE char *own_name = NULL, *own_email = NULL, *script = NULL;
+    const char *const argv[] = {"/bin/bash", "-s", NULL};
+    struct e2b_result res = {0};
+    struct git_setup g;
+    int rc;
+
+    git_user(&own_name, &own_email);
+    g = (struct git_setup){
+        .repo = r->path ? git_path(r->url) : r->url,
+        .base = r->base,
+        .branch = r->branch,
+        .user_name = name ? name : own_name ? own_name : "courier",
+        .user_email = email       ? email
+                      : own_email ? own_email
+                                  : "courier@localhost",
+        .dir = PROJECT_DIR,
+        .credentials = r->token != NULL,
+        .shallow = false,
+    };
+    script = git_script_clone(&g);
+    repo_log(c, s->id, "$ git clone %s (branch %s from %s)\n", g.repo,
+             r->branch, r->base ? r->base : "nothing");
+    rc = run_logged(c, s, t,
+                    &(struct e2b_run){.argv = argv,
+                                      .stdin_data = script,
+                                      .stdin_len = strlen(script),
+                                      .limit_ms = CLONE_MS,
+                                      .max_out = OUTPUT_MAX,
+                                      .cancel = &j->cancel},
+                    &res, e);
+    if (rc == 0 && res.exit_code) {
+        AUTO_BUF struct buf why = {0};
+
+        text_printable(&why, tail_of(&res.err, 400),
+                       strlen(tail_of(&res.err, 400)), 0);
+        rc = err_set(e, EPROTO, "the repository can't be cloned: %s",
+                     buf_str(&why));
+    }
+    e2b_result_clear(&res);
+    return rc;
+}
+
+static int run_setup(struct courier *c, struct sandbox *s,
+                     const struct e2b_target *t, struct job *j, struct err *e)
+{
+    AUTO_FREE char *cmd =
+        or_null(config_value(store_reader(c->store), s, "setup", NULL));
+    AUTO_FREE char *line = NULL;
+    struct e2b_result res = {0};
+    int rc;
+
+    if (!cmd)
+        return 0;
+    line = xasprintf("[ -r " COURIER_DIR "/env ] && . " COURIER_DIR "/env\n%s",
+                     cmd);
+    repo_log(c, s->id, "$ %s\n", cmd);
+    rc = run_logged(c, s, t,
+                    &(struct e2b_run){.cmd = line,
+                                      .cwd = repo_wanted(store_reader(
+                                                             c->store),
+                                                         s)
+                                                 ? PROJECT_DIR
+                                                 : HOME_DIR,
+                                      .limit_ms = SETUP_MS,
+                                      .max_out = OUTPUT_MAX,
+                                      .cancel = &j->cancel},
+                    &res, e);
+    if (rc == 0 && res.exit_code) {
+        AUTO_BUF struct buf why = {0};
+        const struct buf *b = res.err.n ? &res.err : &res.out;
+
+        text_printable(&why, tail_of(b, 300), strlen(tail_of(b, 300)), 0);
+        rc = err_set(e, EPROTO, "setup exited %d: %s", res.exit_code,
+                     buf_str(&why));
+    }
+    e2b_result_clear(&res);
+    return rc;
+}
+
+int repo_setup(struct courier *c, struct sandbox *s,
+               const struct e2b_target *t, struct job *j, struct err *e)
+{
+    struct repo r;
+    struct names n;
+    int rc = repo_get(c, s, &r);
+
+    if (rc == -ENOENT)
+        return run_setup(c, s, t, j, e);
+    if (r.path && !strcmp(s->backend, "e2b"))
+        rc = err_set(e, EINVAL,
+                     "repo is a path of this machine, which a VM of E2B "
+                     "can't see: give a URL");
+    if (rc == 0)
+        rc = choose_names(c, s, &r, e);
+    n = (struct names){s->id, r.branch, r.base};
+    if (rc == 0)
+        rc = store_do(c->store, names_fn, &n, e);
+    if (rc == 0)
+        rc = put_credentials(&r, t, e);
+    if (rc == 0)
+        rc = clone_into(c, s, &r, t, j, e);
+    if (rc == 0)
+        rc = run_setup(c, s, t, j, e);
+    repo_clear(&r);
+    return rc;
+}
+
+/* ---- the diff ---- */
+
+struct diff {
+    int64_t id;
+    struct buf text;
+};
+
+static int diff_fn(struct tx *tx, void *arg, struct err *e)
+{
+    struct diff *f = arg;
+
+    (void)e;
+    db_exec(tx->db, "UPDATE sandbox SET diff=? WHERE id=?", "bi", f->text.p,
+            f->text.n, f->id);
+    tx_touch(tx, 0, oid(OBJ_SANDBOX, f->id), ASPECT_DIFF);
+    return 0;
+}
+
+int repo_diff(struct courier *c, struct sandbox *s, struct repo *r,
+              struct err *e)
+{
+    AUTO_FREE char *cache = repo_cache(c);
+    struct diff f = {.id = s->id};
+    int rc = git_fetch(cache, r->url, &r->auth, r->branch, r->base, e);
+
+    if (rc == 0 && r->base)
+        rc = git_diff(cache, r->url, r->branch, r->base, DIFF_MAX, &f.text, e);
+    if (rc == 0)
+        rc = store_do(c->store, diff_fn, &f, e);
+    buf_free(&f.text);
+    return rc;
+}
