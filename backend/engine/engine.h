@@ -200,8 +200,7 @@ int tool_get(struct db *d, const char *name, struct tool **out,
 
 /* reads the environment's keys and wipes them there; before threads */
 void keys_env_init(struct courier *c);
-void keys_env_wipe(struct courier *c); /* once more; harmless */
-void keys_env_free(struct courier *c); /* at the close */
+void keys_env_wipe(struct courier *c); /* at the close: our copies, too */
 /* E2B_DOMAIN, E2B_API_URL, E2B_SANDBOX_URL, GITHUB_API_URL as they were at
  * the start, or NULL; borrowed */
 const char *keys_env_setting(struct courier *c, const char *name);

@@ -69,13 +69,6 @@ static void wipe_variable(const char *name)
     }
 }
 
-void keys_env_wipe(struct courier *c)
-{
-    (void)c;
-    for (size_t i = 0; i < ARRAY_LEN(variables); i++)
-        wipe_variable(variables[i].name);
-}
-
 void keys_env_init(struct courier *c)
 {
     env_mask = 0;
@@ -94,10 +87,11 @@ void keys_env_init(struct courier *c)
         c->env_keys[i] = vault_dup(s, n);
         env_mask |= 1u << i;
     }
-    keys_env_wipe(c);
+    for (size_t i = 0; i < ARRAY_LEN(variables); i++)
+        wipe_variable(variables[i].name);
 }
 
-void keys_env_free(struct courier *c)
+void keys_env_wipe(struct courier *c)
 {
     for (size_t i = 0; i < ARRAY_LEN(variables); i++) {
         vault_free(c->env_keys[i]);

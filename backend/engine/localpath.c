@@ -59,7 +59,7 @@ int path_real(const char *path, const char *avoid, struct buf *out)
             continue;
         }
         buf_addf(&done, "/%s", part);
-        if (avoid && within(done.p, avoid))
+        if (avoid && *avoid && within(done.p, avoid))
             return -EDEADLK;
         if (lstat(done.p, &st) < 0)
             return -errno;
