@@ -355,7 +355,7 @@ static void add_etc(struct args *a, const struct jail_spec *s)
                                        "nsswitch.conf", "profile",
                                        "gitconfig" };
 
-    adds(a, "--dir", "/etc", NULL);
+    adds(a, "--perms", "0755", "--dir", "/etc", NULL);
     for (size_t i = 0; i < ARRAY_LEN(host); i++) {
         AUTO_FREE char *path = xasprintf("/etc/%s", host[i]);
 
@@ -385,14 +385,27 @@ static void add_tmpfs(struct args *a, const char *mode, int64_t size,
     adds(a, "--perms", mode, "--size", bytes, "--tmpfs", at, NULL);
 }
 
+/* what leads to path; bwrap itself would make it for root only */
+static void add_parents(struct args *a, const char *path)
+{
+    for (const char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
+        AUTO_FREE char *dir = xmemdup0(path, (size_t)(p - path));
+
+        if (!seen_inside(dir))
+            adds(a, "--perms", "0755", "--dir", dir, NULL);
+    }
+}
+
 static void add_binds(struct args *a, char *const *binds, bool must)
 {
     for (; binds && *binds; binds++) {
         AUTO_FREE char *real = realpath(*binds, NULL);
 
-        if (real || must)
-            adds(a, must ? "--ro-bind" : "--ro-bind-try",
-                 real ? real : *binds, *binds, NULL);
+        if (!real && !must)
+            continue;
+        add_parents(a, *binds);
+        adds(a, must ? "--ro-bind" : "--ro-bind-try", real ? real : *binds,
+             *binds, NULL);
     }
 }
 
@@ -410,6 +423,8 @@ static void add_own(struct args *a, const struct jail_spec *s)
     AUTO_FREE char *root = xasprintf("%s/root", s->dir);
     AUTO_FREE char *init = xasprintf("%s/init", jl.data);
 
+    /* bwrap would make it 0700, and the user could not go through */
+    adds(a, "--dir", "/home", NULL);
     adds(a, "--bind", home, "/home/user", "--bind", root, "/root",
          "--ro-bind", init, "/run/courier/init", NULL);
 }
@@ -434,14 +449,14 @@ static void build(struct args *a, const struct jail_spec *s, bool freezer)
     adds(a, "--proc", "/proc", "--dev", "/dev", NULL);
     add_tmpfs(a, "1777", s->tmp_bytes, "/dev/shm");
     add_tmpfs(a, "1777", s->tmp_bytes, "/tmp");
-    adds(a, "--dir", "/var", NULL);
+    adds(a, "--perms", "0755", "--dir", "/var", NULL);
     add_tmpfs(a, "1777", s->tmp_bytes, "/var/tmp");
     add_tmpfs(a, "0755", 16 << 20, "/run");
     add_etc(a, s);
+    add_own(a, s);
     add_binds(a, jl.binds, false);
     add_paths(a);
     add_binds(a, s->binds, true);
-    add_own(a, s);
     adds(a, "--remount-ro", "/", "--chdir", "/home/user", "--",
          "/run/courier/init", "--init", "3", base, freezer ? "4" : "-1",
          freezer ? "5" : "-1", NULL);
@@ -467,7 +482,7 @@ static int make_dirs(const struct jail_spec *s, struct err *e)
     int rc = make_dir(s->dir, "home", user, 0755, e);
 
     if (!rc)
-        rc = make_dir(s->dir, "root", s->base, 0700, e);
+        rc = make_dir(s->dir, "root", s->base, 0711, e);
     return rc ? rc : jail_resolv(s->dir, s->net, e);
 }
 
