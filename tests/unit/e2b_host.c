@@ -119,6 +119,14 @@ static int teardown(void **state)
             skip(); \
     } while (0)
 
+/* success, or the words that say why not */
+static void good(int rc, const struct err *e)
+{
+    if (rc)
+        print_error("%s\n", e->text);
+    assert_int_equal(rc, 0);
+}
+
 static int sh(const char *cmd, struct e2b_result *r, struct err *e)
 {
     struct e2b_run c = {.cmd = cmd, .limit_ms = 20000};
@@ -133,21 +141,21 @@ static void test_life(void **state)
     size_t n;
 
     NEEDS_BOX();
-    assert_int_equal(e2b_get(x, t.id, &b, &e), 0);
+    good(e2b_get(x, t.id, &b, &e), &e);
     assert_int_equal(b.state, E2B_RUNNING);
     assert_true(b.end_ms > now_ms() + 100000);
     e2b_box_clear(&b);
-    assert_int_equal(e2b_list(x, NULL, NULL, &v, &n, &e), 0);
+    good(e2b_list(x, NULL, NULL, &v, &n, &e), &e);
     assert_int_equal(n, 1);
     assert_string_equal(v[0].id, t.id);
     e2b_box_clear(&v[0]);
     free(v);
-    assert_int_equal(e2b_health(&t, &e), 0);
-    assert_int_equal(e2b_timeout(x, t.id, 500, &e), 0);
-    assert_int_equal(e2b_connect(x, t.id, 60, &b, &e), 0);
+    good(e2b_health(&t, &e), &e);
+    good(e2b_timeout(x, t.id, 500, &e), &e);
+    good(e2b_connect(x, t.id, 60, &b, &e), &e);
     assert_string_equal(b.id, t.id);
     e2b_box_clear(&b);
-    assert_int_equal(e2b_get(x, t.id, &b, &e), 0);
+    good(e2b_get(x, t.id, &b, &e), &e);
     assert_true(b.end_ms > now_ms() + 400000); /* not shortened */
     e2b_box_clear(&b);
     assert_int_equal(e2b_get(x, "i00000000000000000000", &b, &e), -ENOENT);
@@ -164,10 +172,10 @@ static void test_exec(void **state)
     assert_string_equal(buf_str(&r.err), "err\n");
     assert_int_equal(r.exit_code, 7);
     e2b_result_clear(&r);
-    assert_int_equal(sh("kill -9 $$", &r, &e), 0);
+    good(sh("kill -9 $$", &r, &e), &e);
     assert_int_equal(r.exit_code, 137);
     e2b_result_clear(&r);
-    assert_int_equal(sh("head -c 3000000 /dev/zero | tr '\\0' x", &r, &e), 0);
+    good(sh("head -c 3000000 /dev/zero | tr '\\0' x", &r, &e), &e);
     assert_int_equal(r.out.n, 1 << 20); /* the rest was dropped */
     e2b_result_clear(&r);
 }
@@ -188,18 +196,18 @@ static void test_exec_stdin(void **state)
     NEEDS_BOX();
     for (size_t i = 0; i < n; i++)
         data[i] = (char)(i * 2654435761u >> 13);
-    assert_int_equal(e2b_exec(&t, &c, &r, &e), 0);
+    good(e2b_exec(&t, &c, &r, &e), &e);
     assert_int_equal(r.out.n, n);
     assert_memory_equal(r.out.p, data, n);
     e2b_result_clear(&r);
     /* one that doesn't read, and ends */
     c.cmd = "exit 3";
-    assert_int_equal(e2b_exec(&t, &c, &r, &e), 0);
+    good(e2b_exec(&t, &c, &r, &e), &e);
     assert_int_equal(r.exit_code, 3);
     e2b_result_clear(&r);
     c.stdin_len = 0;
     c.cmd = "wc -c";
-    assert_int_equal(e2b_exec(&t, &c, &r, &e), 0);
+    good(e2b_exec(&t, &c, &r, &e), &e);
     assert_int_equal(strtol(buf_str(&r.out), NULL, 10), 0);
     e2b_result_clear(&r);
 }
@@ -216,8 +224,8 @@ static void test_exec_limit(void **state)
     assert_non_null(strstr(e.text, "longer than"));
     assert_true(r.out.n > 1);
     e2b_result_clear(&r);
-    assert_int_equal(sh("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' |"
-                        " grep -c 'sleep 61[.]5'", &r, &e), 0);
+    good(sh("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' |"
+                        " grep -c 'sleep 61[.]5'", &r, &e), &e);
     assert_string_equal(buf_str(&r.out), "0\n");
     e2b_result_clear(&r);
 }
@@ -231,34 +239,34 @@ static void test_files(void **state)
     size_t n;
 
     NEEDS_BOX();
-    assert_int_equal(e2b_write(&t, "d/ä b\n", "0123456789", 10, NULL, &e), 0);
-    assert_int_equal(e2b_read(&t, "d/ä b\n", 0, -1, &b, &total, &e), 0);
+    good(e2b_write(&t, "d/ä b\n", "0123456789", 10, NULL, &e), &e);
+    good(e2b_read(&t, "d/ä b\n", 0, -1, &b, &total, &e), &e);
     assert_string_equal(b.p, "0123456789");
     buf_clear(&b);
-    assert_int_equal(e2b_read(&t, "d/ä b\n", 3, 4, &b, &total, &e), 0);
+    good(e2b_read(&t, "d/ä b\n", 3, 4, &b, &total, &e), &e);
     assert_string_equal(b.p, "3456");
     assert_int_equal(total, 10);
     buf_clear(&b);
-    assert_int_equal(e2b_read(&t, "d/ä b\n", 10, 4, &b, &total, &e), 0);
+    good(e2b_read(&t, "d/ä b\n", 10, 4, &b, &total, &e), &e);
     assert_int_equal(b.n, 0);
     assert_int_equal(total, 10);
-    assert_int_equal(e2b_stat(&t, "d/ä b\n", &v, &e), 0);
+    good(e2b_stat(&t, "d/ä b\n", &v, &e), &e);
     assert_int_equal(v.size, 10);
     assert_int_equal(v.type, 'f');
     assert_string_equal(v.name, "ä b\n");
     e2b_entry_clear(&v);
-    assert_int_equal(e2b_mkdir(&t, "d/sub/deep", &e), 0);
-    assert_int_equal(e2b_mkdir(&t, "d/sub/deep", &e), 0);
-    assert_int_equal(e2b_ls(&t, "d", 1, &list, &n, &e), 0);
+    good(e2b_mkdir(&t, "d/sub/deep", &e), &e);
+    good(e2b_mkdir(&t, "d/sub/deep", &e), &e);
+    good(e2b_ls(&t, "d", 1, &list, &n, &e), &e);
     assert_int_equal(n, 2);
     e2b_entries_free(list, n);
-    assert_int_equal(e2b_move(&t, "d/ä b\n", "d/c", &e), 0);
+    good(e2b_move(&t, "d/ä b\n", "d/c", &e), &e);
     assert_int_equal(e2b_stat(&t, "d/ä b\n", &v, &e), -ENOENT);
-    assert_int_equal(e2b_remove(&t, "d", &e), 0);
-    assert_int_equal(e2b_remove(&t, "d", &e), 0);
+    good(e2b_remove(&t, "d", &e), &e);
+    good(e2b_remove(&t, "d", &e), &e);
     assert_int_equal(e2b_read(&t, "d/c", 0, -1, &b, NULL, &e), -ENOENT);
-    assert_int_equal(e2b_write(&t, "empty", "", 0, NULL, &e), 0);
-    assert_int_equal(e2b_read(&t, "empty", 0, 10, &b, &total, &e), 0);
+    good(e2b_write(&t, "empty", "", 0, NULL, &e), &e);
+    good(e2b_read(&t, "empty", 0, 10, &b, &total, &e), &e);
     assert_int_equal(total, 0);
 }
 
@@ -276,9 +284,8 @@ static void test_big_file(void **state)
         buf_addf(&b, "%d\n", i * 7919);
     fd_write_all(fd, b.p, b.n);
     lseek(fd, 0, SEEK_SET);
-    assert_int_equal(e2b_write_fd(&t, "/home/user/big", fd, &e), 0);
-    assert_int_equal(e2b_read(&t, "/home/user/big", 0, -1, &back, NULL, &e),
-                     0);
+    good(e2b_write_fd(&t, "/home/user/big", fd, &e), &e);
+    good(e2b_read(&t, "/home/user/big", 0, -1, &back, NULL, &e), &e);
     assert_int_equal(back.n, b.n);
     assert_memory_equal(back.p, b.p, b.n);
 }
@@ -359,15 +366,15 @@ static void test_pause(void **state)
     struct err e;
 
     NEEDS_BOX();
-    assert_int_equal(e2b_pause(x, t.id, &e), 0);
-    assert_int_equal(e2b_pause(x, t.id, &e), 0);
-    assert_int_equal(e2b_get(x, t.id, &b, &e), 0);
+    good(e2b_pause(x, t.id, &e), &e);
+    good(e2b_pause(x, t.id, &e), &e);
+    good(e2b_get(x, t.id, &b, &e), &e);
     assert_int_equal(b.state, E2B_PAUSED);
     e2b_box_clear(&b);
-    assert_int_equal(e2b_connect(x, t.id, 100, &b, &e), 0);
+    good(e2b_connect(x, t.id, 100, &b, &e), &e);
     assert_int_equal(b.state, E2B_RUNNING);
     e2b_box_clear(&b);
-    assert_int_equal(sh("echo again", &r, &e), 0);
+    good(sh("echo again", &r, &e), &e);
     assert_string_equal(buf_str(&r.out), "again\n");
     e2b_result_clear(&r);
 }
@@ -391,8 +398,8 @@ static void test_logs(void **state)
     struct err e;
 
     NEEDS_BOX();
-    assert_int_equal(e2b_logs(x, t.id, &b, &e), 0);
-    assert_int_equal(e2b_api_get(x, "/limits", &b, &e), 0);
+    good(e2b_logs(x, t.id, &b, &e), &e);
+    good(e2b_api_get(x, "/limits", &b, &e), &e);
 }
 
 int main(void)
