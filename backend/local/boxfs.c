@@ -8,6 +8,7 @@
 #include <linux/openat2.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -371,6 +372,36 @@ static void entry_link(const struct boxfs *f, json_t *j, const char *shown)
                         json_text(target ? target : shown));
 }
 
+/* metadata as uploads leave it; NULL if there is none */
+static json_t *metadata(int dir, const char *name)
+{
+    char path[320], names[8192], value[META_TOTAL_MAX];
+    json_t *j = NULL;
+    ssize_t n;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d%s%s", dir,
+             *name ? "/" : "", name);
+    n = *name ? llistxattr(path, names, sizeof(names))
+              : listxattr(path, names, sizeof(names));
+    for (char *k = names; n > 0 && k < names + n; k += strlen(k) + 1) {
+        ssize_t m;
+
+        if (strncmp(k, XATTR_META, sizeof(XATTR_META) - 1))
+            continue;
+        m = *name ? lgetxattr(path, k, value, sizeof(value) - 1)
+                  : getxattr(path, k, value, sizeof(value) - 1);
+        if (m < 0)
+            continue;
+        value[m] = 0;
+        if (!j)
+            j = json_object();
+        if (text_utf8_valid(k, strlen(k)))
+            json_object_set_new(j, k + sizeof(XATTR_META) - 1,
+                                json_text(value));
+    }
+    return j;
+}
+
 int boxfs_entry(const struct boxfs *f, int dir, const char *name,
                 const char *shown, json_t **out)
 {
@@ -402,6 +433,12 @@ int boxfs_entry(const struct boxfs *f, int dir, const char *name,
     json_object_set_new(j, "modifiedTime", time_text(&st.st_mtim));
     if (S_ISLNK(st.st_mode))
         entry_link(f, j, shown);
+    if (S_ISREG(st.st_mode)) {
+        json_t *meta = metadata(dir, name);
+
+        if (meta)
+            json_object_set_new(j, "metadata", meta);
+    }
     *out = j;
     return 0;
 }
@@ -415,6 +452,16 @@ int boxfs_stat(const struct boxfs *f, const char *abs, json_t **out)
 
 /* ---- uploads ---- */
 
+static void metadata_clear(int fd)
+{
+    char names[8192];
+    ssize_t n = flistxattr(fd, names, sizeof(names));
+
+    for (char *k = names; n > 0 && k < names + n; k += strlen(k) + 1)
+        if (!strncmp(k, XATTR_META, sizeof(XATTR_META) - 1))
+            fremovexattr(fd, k);
+}
+
 static int upload_in_place(struct upload *u, const struct boxfs *f,
                            const char *abs)
 {
@@ -425,6 +472,7 @@ static int upload_in_place(struct upload *u, const struct boxfs *f,
         return u->fd;
     if (fstat(u->fd, &st) || !S_ISREG(st.st_mode) || boxfs_kernel_file(u->fd))
         return -EACCES;
+    metadata_clear(u->fd);
     return ftruncate(u->fd, 0) ? -errno : 0;
 }
 

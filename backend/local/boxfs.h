@@ -80,6 +80,9 @@ struct upload {
     char name[256], tmp[64];
     mode_t mode;
 };
+/* the metadata of a file is its extended attributes of this prefix */
+#define XATTR_META "user.e2b."
+enum { META_KEY_MAX = 246, META_TOTAL_MAX = 4096 };
 /* -EISDIR, -ENOSPC, ... */
 int upload_begin(struct upload *u, const struct boxfs *f, const char *abs);
 int upload_commit(struct upload *u);

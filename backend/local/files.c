@@ -8,6 +8,7 @@
 #include <sodium.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -277,6 +278,57 @@ static void get(struct req *r, const struct boxfs *f)
 
 /* ---- POST ---- */
 
+/* X-Metadata-KEY headers, as {key: value}; -EINVAL with words */
+static int metadata_of(struct req *r, json_t *out, struct err *e)
+{
+    const char *name, *value;
+    size_t total = 0;
+
+    for (size_t i = 0; (value = req_header_at(r, i, &name)); i++) {
+        char key[META_KEY_MAX + 1];
+        size_t n = 0;
+
+        if (strncasecmp(name, "X-Metadata-", 11))
+            continue;
+        name += 11;
+        if (!*name || strlen(name) > META_KEY_MAX)
+            return err_set(e, EINVAL, "a metadata key must have 1 to %d "
+                                      "characters", META_KEY_MAX);
+        for (; name[n]; n++)
+            key[n] = (char)(name[n] >= 'A' && name[n] <= 'Z' ? name[n] | 32
+                                                             : name[n]);
+        key[n] = 0;
+        for (const char *c = value; *c; c++)
+            if (*c < 0x20 || *c > 0x7e)
+                return err_set(e, EINVAL, "the metadata value of '%.100s' is "
+                                          "not printable ASCII", key);
+        total += n + strlen(value);
+        if (total > META_TOTAL_MAX)
+            return err_set(e, EINVAL, "metadata is longer than %d bytes",
+                           META_TOTAL_MAX);
+        if (!json_object_get(out, key))
+            json_object_set_new(out, key, json_string(value));
+    }
+    return 0;
+}
+
+/* false if the file system keeps none */
+static bool metadata_set(int fd, const json_t *meta)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)meta, key, v)
+    {
+        AUTO_FREE char *name = xasprintf("%s%s", XATTR_META, key);
+        const char *s = json_string_value(v);
+
+        if (fsetxattr(fd, name, s, strlen(s), 0))
+            return false;
+    }
+    return true;
+}
+
 /* what an upload is read from */
 typedef ssize_t source_fn(void *arg, void *p, size_t n);
 
@@ -293,7 +345,7 @@ static ssize_t from_part(void *arg, void *p, size_t n)
 }
 
 static int take_in(const struct boxfs *f, const char *abs, source_fn *source,
-                   void *arg)
+                   void *arg, const json_t *meta)
 {
     AUTO_FREE char *piece = xmalloc(PIECE);
     struct upload u;
@@ -304,6 +356,8 @@ static int take_in(const struct boxfs *f, const char *abs, source_fn *source,
         e = fd_write_all(u.fd, piece, (size_t)n);
     if (!e && n < 0)
         e = n == -EINVAL ? -EBADMSG : (int)n;
+    if (!e && !metadata_set(u.fd, meta))
+        e = -ENOTSUP;
     if (!e)
         e = upload_commit(&u);
     upload_abort(&u);
@@ -324,14 +378,16 @@ static bool already_written(const json_t *list, const char *abs)
     return false;
 }
 
-static void written(json_t *list, const char *abs)
+static void written(json_t *list, const char *abs, json_t *meta)
 {
     const char *name = strrchr(abs, '/');
+    json_t *j = json_pack("{s:o, s:o, s:s}", "name",
+                          json_text(name ? name + 1 : abs), "path",
+                          json_text(abs), "type", "file");
 
-    json_array_append_new(
-        list, json_pack("{s:o, s:o, s:s}", "name",
-                        json_text(name ? name + 1 : abs), "path",
-                        json_text(abs), "type", "file"));
+    if (json_object_size(meta))
+        json_object_set(j, "metadata", meta);
+    json_array_append_new(list, j);
 }
 
 static void written_answer(struct req *r, const json_t *list)
@@ -343,7 +399,8 @@ static void written_answer(struct req *r, const json_t *list)
 
 /* one part; false when the request was answered with an error */
 static bool post_part(struct req *r, const struct boxfs *f,
-                      struct multipart *m, const struct part *p, json_t *list)
+                      struct multipart *m, const struct part *p, json_t *list,
+                      json_t *meta)
 {
     const char *path = req_query(r, "path");
     AUTO_FREE char *abs = NULL;
@@ -368,16 +425,16 @@ static bool post_part(struct req *r, const struct boxfs *f,
                           "'%s' in one upload request", abs);
         return false;
     }
-    x = take_in(f, abs, from_part, m);
+    x = take_in(f, abs, from_part, m, meta);
     if (x) {
         file_fail(r, x, abs);
         return false;
     }
-    written(list, abs);
+    written(list, abs, meta);
     return true;
 }
 
-static void post_multipart(struct req *r, const struct boxfs *f)
+static void post_multipart(struct req *r, const struct boxfs *f, json_t *meta)
 {
     struct multipart m;
     struct part p;
@@ -391,7 +448,7 @@ static void post_multipart(struct req *r, const struct boxfs *f)
         return;
     }
     while (ok && (n = multipart_next(&m, &p)) > 0) {
-        ok = post_part(r, f, &m, &p, list);
+        ok = post_part(r, f, &m, &p, list, meta);
         part_release(&p);
     }
     if (ok && n < 0)
@@ -403,7 +460,7 @@ static void post_multipart(struct req *r, const struct boxfs *f)
     json_decref(list);
 }
 
-static void post_octets(struct req *r, const struct boxfs *f)
+static void post_octets(struct req *r, const struct boxfs *f, json_t *meta)
 {
     const char *path = req_query(r, "path");
     AUTO_FREE char *abs = NULL;
@@ -419,13 +476,13 @@ static void post_octets(struct req *r, const struct boxfs *f)
         http_fail(r, 400, "%s", e.text);
         return;
     }
-    x = take_in(f, abs, from_body, r);
+    x = take_in(f, abs, from_body, r, meta);
     if (x) {
         file_fail(r, x, abs);
         return;
     }
     list = json_array();
-    written(list, abs);
+    written(list, abs, meta);
     written_answer(r, list);
     json_decref(list);
 }
@@ -433,13 +490,18 @@ static void post_octets(struct req *r, const struct boxfs *f)
 static void post(struct req *r, const struct boxfs *f)
 {
     const char *type = req_header(r, "Content-Type");
+    json_t *meta = json_object();
+    struct err e = {0};
 
-    if (rpc_type_is(r, "multipart/form-data"))
-        post_multipart(r, f);
+    if (metadata_of(r, meta, &e))
+        http_fail(r, 400, "%s", e.text);
+    else if (rpc_type_is(r, "multipart/form-data"))
+        post_multipart(r, f, meta);
     else if (rpc_type_is(r, "application/octet-stream"))
-        post_octets(r, f);
+        post_octets(r, f, meta);
     else
         http_fail(r, 400, "unsupported content type: %s", type ? type : "");
+    json_decref(meta);
 }
 
 /* ---- compose ---- */

@@ -98,6 +98,8 @@ struct req {
     void *priv;
 };
 const char *req_header(struct req *r, const char *name); /* or NULL */
+/* the i-th header: its value and *name, NULL behind the last */
+const char *req_header_at(struct req *r, size_t i, const char **name);
 /* the socket of the client, only to poll() for POLLRDHUP|POLLHUP|POLLERR: the
  * client is gone */
 int req_fd(struct req *r);
@@ -126,6 +128,8 @@ void fs_handle(struct req *r, struct box *b, const char *call);
 void files_handle(struct req *r, struct box *b);
 /* is the request for /files signed rightly for this box? */
 bool files_signature_ok(struct req *r, struct box *b);
+/* why it is not, as the 401 says it; "" if it is */
+const char *files_signature_words(struct req *r, struct box *b);
 /* how many processes the API knows of in this box (for tests, metrics) */
 size_t process_count(const char *box_id);
 

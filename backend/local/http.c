@@ -481,6 +481,16 @@ const char *req_header(struct req *r, const char *name)
     return header(r->c, name);
 }
 
+const char *req_header_at(struct req *r, size_t i, const char **name)
+{
+    struct pairs *h = &r->c->headers;
+
+    if (i >= h->n)
+        return NULL;
+    *name = h->v[i].name;
+    return h->v[i].value;
+}
+
 const char *req_query(struct req *r, const char *name)
 {
     struct pairs *q = &r->c->query;

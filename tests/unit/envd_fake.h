@@ -179,6 +179,12 @@ const char *req_header(struct req *r, const char *name)
     return lookup(fake_of(r)->headers, name);
 }
 
+const char *req_header_at(struct req *r, size_t i, const char **name)
+{
+    *name = fake_of(r)->headers[2 * i];
+    return *name ? fake_of(r)->headers[2 * i + 1] : NULL;
+}
+
 const char *req_query(struct req *r, const char *name)
 {
     return lookup(fake_of(r)->query, name);
