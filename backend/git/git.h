@@ -163,12 +163,18 @@ struct forge_new {
 /* the open PR of this head, -ENOENT if there is none */
 int forge_find(const struct forge *f, const char *head, struct forge_pr *out,
                struct err *e);
-/* creates, or adopts and updates the open one: never two, also after an
- * unclear answer. -EACCES key refused, -EAGAIN rate limited (words say until
- * when), -EINVAL refused with GitHub's words */
+/*
+ * Creates, or adopts the open one: never two, also after an unclear answer. A
+ * line in the body, which GitHub does not show, marks what we made; only such
+ * a one gets our title and body when it is adopted. Labels that can't be set
+ * are no failure. -EACCES key refused, -EAGAIN rate limited (words say until
+ * when), -EINVAL refused with GitHub's words, -ENOENT no such repository;
+ * anything else (-EIO, -EHOSTUNREACH, -ETIMEDOUT): unclear, call it again.
+ */
 int forge_open(const struct forge *f, const struct forge_new *n,
                struct forge_pr *out, struct err *e);
-/* etag in/out (owned by the caller, may be NULL); 1: not modified */
+/* etag in/out (owned by the caller, may be NULL); 1: not modified, *out is
+ * empty then */
 int forge_get(const struct forge *f, int number, char **etag,
               struct forge_pr *out, struct err *e);
 /* the API's base URL for a repository's host; owned by the caller */
