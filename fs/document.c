@@ -1,0 +1,500 @@
+#include "fs/document.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+enum { PINNED_MAX = 16 << 20, SCRATCH_MAX = 16 << 20 };
+
+/* ---- texts ---- */
+
+int doc_load(struct oid o, const char *path, struct buf *out)
+{
+    int r = courier_doc_read(fs.c, o, path, 0, PINNED_MAX + 1, out);
+
+    if (!r && out->n > PINNED_MAX)
+        r = -EFBIG;
+    return r;
+}
+
+/* the draft begins as what is stored; a key is never read back */
+static int draft_begin(struct docfile *d)
+{
+    int r = 0;
+
+    if (d->drafting || d->kind == DOC_SCRATCH)
+        return 0;
+    buf_wipe(&d->draft);
+    if (!d->created && !doc_secret(d->path))
+        r = doc_load(d->o, d->path, &d->draft);
+    if (r == -ENOENT)
+        r = 0;
+    d->drafting = !r;
+    return r;
+}
+
+static void draft_empty(struct docfile *d)
+{
+    buf_clear(&d->draft);
+    d->writes++;
+    d->mtime_ns = now_ns();
+    if (d->kind == DOC_SCRATCH)
+        return;
+    d->drafting = true;
+    d->emptied = true;
+}
+
+static void draft_drop(struct docfile *d)
+{
+    if (d->kind == DOC_SCRATCH)
+        return;
+    buf_wipe(&d->draft);
+    d->drafting = d->dirty = d->emptied = false;
+}
+
+static void draft_resize(struct docfile *d, size_t n)
+{
+    static const char zeros[4096];
+
+    while (d->draft.n < n) {
+        size_t more = n - d->draft.n;
+
+        buf_add(&d->draft, zeros, more < 4096 ? more : 4096);
+    }
+    d->draft.n = n;
+    if (d->draft.p)
+        d->draft.p[n] = 0;
+    d->writes++;
+    d->mtime_ns = now_ns();
+}
+
+static size_t size_limit(const struct docfile *d)
+{
+    if (d->kind == DOC_SCRATCH)
+        return SCRATCH_MAX;
+    return (size_t)courier_doc_limit(d->path);
+}
+
+static char *doc_words(const struct docfile *d)
+{
+    AUTO_FREE char *up = object_words(d->o);
+
+    return xasprintf("%s%s", up, d->path);
+}
+
+/* ---- saving ---- */
+
+struct saving {
+    struct docfile *d;
+    unsigned writes;
+    struct buf text; /* for NAME.rejected */
+    doc_after after;
+    void *arg;
+};
+
+static void saved(int code, const struct err *e, const char *made, void *arg)
+{
+    struct saving *s = arg;
+    struct docfile *d = s->d;
+
+    (void)made;
+    if (d->writes == s->writes)
+        d->dirty = d->emptied = false;
+    if (!code) {
+        d->created = false;
+        doc_show(d->o, d->path);
+        doc_unreject(d);
+    } else if (code == -EINVAL || code == -EFBIG) {
+        struct docfile *named = docmem_get(d->o, d->path);
+
+        doc_reject(named, e, &s->text);
+    }
+    s->after(s->arg, code);
+    buf_wipe(&s->text);
+    free(s);
+    if (code && d->created && !d->writers)
+        d->created = false;
+    docmem_unref(d);
+}
+
+void doc_save(struct docfile *d, const struct buf *text, unsigned mode,
+              doc_after after, void *arg)
+{
+    struct saving *s = xcalloc(1, sizeof(*s));
+
+    s->d = d;
+    s->writes = d->writes;
+    buf_add(&s->text, text->p, text->n);
+    s->after = after;
+    s->arg = arg;
+    docmem_ref(d);
+    courier_doc_save(fs.c, d->o, d->path, buf_str(&s->text), s->text.n, mode,
+                     call_done, call_new(saved, s));
+}
+
+static void after_flush(void *req, int code)
+{
+    reply_code(req, code);
+}
+
+static void after_fsync(void *req, int code)
+{
+    reply_code(req, code == -EINVAL ? -EBADMSG : code);
+}
+
+static void after_nothing(void *arg, int code)
+{
+    (void)arg;
+    (void)code;
+}
+
+/* ---- open files ---- */
+
+struct handle *doc_handle(struct node *n, struct docfile *d,
+                          struct fuse_file_info *fi)
+{
+    struct handle *h = handle_new(n, fi);
+
+    h->doc = d;
+    if (d) {
+        docmem_ref(d);
+        d->drop_at = 0;
+        d->writers += handle_writes(h);
+        if (fi->flags & O_TRUNC && handle_writes(h))
+            draft_empty(d);
+    }
+    fi->direct_io = 1;
+    return h;
+}
+
+static void doc_open(fuse_req_t req, struct node *n,
+                     struct fuse_file_info *fi)
+{
+    struct docfile *d = docmem_find(n->o, n->path);
+    bool writes = (fi->flags & O_ACCMODE) != O_RDONLY;
+    struct err e = {0};
+    int r = 0;
+
+    if (d && d->kind == DOC_STORED && !writes)
+        d = NULL;
+    if (writes && !(d && d->kind == DOC_SCRATCH)) {
+        if (doc_readonly(n->path))
+            r = err_set(&e, EROFS, "the backend alone writes this");
+        else
+            r = courier_doc_may(fs.c, n->o, n->path, &e);
+        if (r) {
+            refuse(req, n, r, e.text);
+            return;
+        }
+        d = docmem_get(n->o, n->path);
+        d->fixed = n->row != row_get(R_DOCFILE);
+    }
+    handle_reply(req, doc_handle(n, d, fi), fi);
+}
+
+/* a reader keeps the version it began with, unless that is too large */
+static void read_stored(fuse_req_t req, struct handle *h, size_t size,
+                        off_t off)
+{
+    AUTO_BUF struct buf part = {0};
+    int r = 0;
+
+    if (!h->ready) {
+        r = doc_load(h->n->o, h->n->path, &h->text);
+        h->ready = !r;
+    }
+    if (r == -EFBIG) {
+        buf_free(&h->text);
+        r = courier_doc_read(fs.c, h->n->o, h->n->path, off, size, &part);
+        if (!r) {
+            fuse_reply_buf(req, part.p, part.n);
+            return;
+        }
+    }
+    if (r)
+        fuse_reply_err(req, r == -ENOENT ? ESTALE : -r);
+    else
+        reply_bytes(req, &h->text, size, off);
+}
+
+static void doc_read(fuse_req_t req, struct handle *h, size_t size,
+                     off_t off)
+{
+    struct docfile *d = h->doc ? h->doc : docmem_find(h->n->o, h->n->path);
+
+    if (h->doc && (d->drafting || d->kind == DOC_SCRATCH))
+        reply_bytes(req, &d->draft, size, off);
+    else if (d && d->created)
+        fuse_reply_buf(req, NULL, 0);
+    else
+        read_stored(req, h, size, off);
+}
+
+static bool judged_by_line(const struct docfile *d)
+{
+    return d->kind == DOC_STORED && !d->gone && !doc_secret(d->path) &&
+           strncmp(d->path, "home/", 5) && strncmp(d->path, "skills/", 7) &&
+           strncmp(d->path, "commands/", 9);
+}
+
+/* a line is wrong: nothing that came through this open file is saved */
+static void spoil(fuse_req_t req, struct handle *h, int code,
+                  const struct err *e)
+{
+    struct docfile *d = h->doc;
+    AUTO_FREE char *path = doc_words(d);
+
+    if (code == -EINVAL && d->kind == DOC_STORED)
+        doc_reject(d, e, &d->draft);
+    courier_error(fs.c, d->o, path, e->text);
+    h->spoilt = true;
+    if (d->writers == 1)
+        draft_drop(d);
+    else
+        d->dirty = false;
+    reply_code(req, code);
+}
+
+static void doc_write(fuse_req_t req, struct handle *h, const char *p,
+                      size_t n, off_t off, const struct fuse_file_info *fi)
+{
+    struct docfile *d = h->doc;
+    struct err e = {0};
+    size_t at;
+    int r;
+
+    (void)fi;
+    if (h->spoilt) {
+        fuse_reply_err(req, ECANCELED);
+        return;
+    }
+    r = draft_begin(d);
+    if (r) {
+        reply_code(req, r);
+        return;
+    }
+    at = h->flags & O_APPEND ? d->draft.n : (size_t)off;
+    if (off < 0 || at > size_limit(d) || n > size_limit(d) - at) {
+        err_set(&e, EFBIG, "too large: it may have %zu bytes",
+                size_limit(d));
+        spoil(req, h, -EFBIG, &e);
+        return;
+    }
+    if (docmem_full(n)) {
+        fuse_reply_err(req, ENOSPC);
+        return;
+    }
+    if (at + n > d->draft.n)
+        draft_resize(d, at + n);
+    memcpy(d->draft.p + at, p, n);
+    d->writes++;
+    d->mtime_ns = now_ns();
+    d->dirty = d->kind == DOC_STORED;
+    if (at + n == d->draft.n && judged_by_line(d))
+        r = courier_doc_check(fs.c, d->o, d->path, d->draft.p, d->draft.n,
+                              true, &e);
+    if (r)
+        spoil(req, h, r, &e);
+    else
+        fuse_reply_write(req, n);
+}
+
+/* saves the draft if there is something in it that is not saved yet */
+static void commit(fuse_req_t req, struct handle *h, doc_after after)
+{
+    struct docfile *d = h->doc;
+
+    if (h->spoilt)
+        fuse_reply_err(req, ECANCELED);
+    else if (!d || d->kind != DOC_STORED || d->gone || !d->dirty)
+        fuse_reply_err(req, 0);
+    else
+        doc_save(d, &d->draft, d->mode, after, req);
+}
+
+static void doc_flush(fuse_req_t req, struct handle *h,
+                      const struct fuse_file_info *fi)
+{
+    (void)fi;
+    commit(req, h, after_flush);
+}
+
+static void doc_fsync(fuse_req_t req, struct handle *h)
+{
+    commit(req, h, after_fsync);
+}
+
+static void doc_release(struct handle *h)
+{
+    struct docfile *d = h->doc;
+
+    if (!d)
+        return;
+    d->writers -= handle_writes(h);
+    if (handle_writes(h) && !d->writers && d->kind == DOC_STORED) {
+        if (!d->gone && !h->spoilt &&
+            (d->dirty || d->emptied || d->created))
+            doc_save(d, &d->draft, d->mode, after_nothing, NULL);
+        else if (h->spoilt)
+            d->created = false;
+        draft_drop(d);
+    }
+    docmem_unref(d);
+}
+
+const struct file_ops doc_ops = {
+    .open = doc_open,
+    .read = doc_read,
+    .write = doc_write,
+    .flush = doc_flush,
+    .fsync = doc_fsync,
+    .release = doc_release,
+};
+
+/* ---- NAME.rejected ---- */
+
+static void rejected_open(fuse_req_t req, struct node *n,
+                          struct fuse_file_info *fi)
+{
+    size_t m = strlen(n->path) - strlen(".rejected");
+    AUTO_FREE char *base = xmemdup0(n->path, m);
+    struct docfile *d = docmem_find(n->o, base);
+    struct handle *h;
+
+    if ((fi->flags & O_ACCMODE) != O_RDONLY || !d || !d->has_rejected) {
+        fuse_reply_err(req, d && d->has_rejected ? EROFS : ESTALE);
+        return;
+    }
+    h = handle_new(n, fi);
+    buf_add(&h->text, d->rejected.p, d->rejected.n);
+    fi->direct_io = 1;
+    handle_reply(req, h, fi);
+}
+
+static void rejected_read(fuse_req_t req, struct handle *h, size_t size,
+                          off_t off)
+{
+    reply_bytes(req, &h->text, size, off);
+}
+
+const struct file_ops rejected_ops = {
+    .open = rejected_open,
+    .read = rejected_read,
+};
+
+/* ---- setattr ---- */
+
+struct setting {
+    fuse_req_t req;
+    struct node *n;
+};
+
+static void set_after(void *arg, int code)
+{
+    struct setting *s = arg;
+
+    if (code)
+        reply_code(s->req, code);
+    else
+        reply_attr(s->req, s->n, NULL);
+    node_unref(s->n);
+    free(s);
+}
+
+static void set_done(int code, const struct err *e, const char *made,
+                     void *arg)
+{
+    (void)e;
+    (void)made;
+    set_after(arg, code);
+}
+
+static struct setting *setting_new(fuse_req_t req, struct node *n)
+{
+    struct setting *s = xcalloc(1, sizeof(*s));
+
+    s->req = req;
+    s->n = n;
+    node_ref(n);
+    return s;
+}
+
+/* truncate(2) by name: a whole save */
+static void truncate_stored(fuse_req_t req, struct node *n, size_t size)
+{
+    struct docfile *d;
+    struct err e = {0};
+    int r = courier_doc_may(fs.c, n->o, n->path, &e);
+
+    if (doc_readonly(n->path))
+        r = err_set(&e, EROFS, "the backend alone writes this");
+    if (r) {
+        refuse(req, n, r, e.text);
+        return;
+    }
+    d = docmem_get(n->o, n->path);
+    docmem_ref(d);
+    r = draft_begin(d);
+    if (!r && size > size_limit(d))
+        r = -EFBIG;
+    if (r) {
+        reply_code(req, r);
+    } else {
+        draft_resize(d, size);
+        doc_save(d, &d->draft, 0, set_after, setting_new(req, n));
+    }
+    if (!d->writers)
+        draft_drop(d);
+    docmem_unref(d);
+}
+
+/* true: answered */
+static bool set_size(fuse_req_t req, struct node *n, struct handle *h,
+                     size_t size)
+{
+    struct docfile *d = h && h->doc ? h->doc
+                                    : docmem_find(n->o, n->path);
+    int r;
+
+    if (!d || (!h && d->kind == DOC_STORED && !d->writers)) {
+        truncate_stored(req, n, size);
+        return true;
+    }
+    r = draft_begin(d);
+    if (!r && size > size_limit(d))
+        r = -EFBIG;
+    if (!r && size != d->draft.n)
+        draft_resize(d, size);
+    if (r) {
+        reply_code(req, r);
+        return true;
+    }
+    d->dirty = d->kind == DOC_STORED;
+    return false;
+}
+
+void doc_setattr(fuse_req_t req, struct node *n, struct handle *h,
+                 const struct stat *st, int to_set)
+{
+    struct docfile *d = h && h->doc ? h->doc
+                                    : docmem_find(n->o, n->path);
+    unsigned mode = st->st_mode & 0100 ? 0700 : 0600;
+
+    if (n->row->kind != K_DOC) {
+        reply_attr(req, n, h);
+        return;
+    }
+    if (to_set & FUSE_SET_ATTR_SIZE &&
+        set_size(req, n, h, (size_t)st->st_size))
+        return;
+    if (to_set & FUSE_SET_ATTR_MODE) {
+        if (d && (d->kind == DOC_SCRATCH || d->created || d->writers))
+            d->mode = mode;
+        if (doc_keeps_mode(n->path) && !(d && (d->kind == DOC_SCRATCH ||
+                                            d->created))) {
+            courier_doc_chmod(fs.c, n->o, n->path, mode, call_done,
+                              call_new(set_done, setting_new(req, n)));
+            return;
+        }
+    }
+    reply_attr(req, n, h);
+}
