@@ -324,6 +324,21 @@ static void test_open_refuses(void **state)
     e2b_close(NULL);
 }
 
+static void test_no_server(void **state)
+{
+    struct e2b_config c = {.unix_socket = "/nonexistent/sock"};
+    struct e2b_create make = {.template_id = "base", .timeout = 300};
+    struct e2b_box b;
+    struct e2b *x;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(e2b_open(&c, &x, NULL), 0);
+    assert_int_equal(e2b_create(x, &make, 5000, NULL, &b, &e), -EHOSTUNREACH);
+    assert_null(b.id);
+    e2b_close(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_entries),
         cmocka_unit_test(test_urls),
         cmocka_unit_test(test_open_refuses),
+        cmocka_unit_test(test_no_server),
     };
 
     e2b_init();

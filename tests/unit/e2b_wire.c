@@ -305,19 +305,6 @@ static void test_cancel(void **state)
     server_stop();
 }
 
-static void test_no_server(void **state)
-{
-    struct e2b_config c = {.unix_socket = "/nonexistent/sock"};
-    struct e2b_box b;
-    struct e2b *x;
-    struct err e;
-
-    (void)state;
-    assert_int_equal(e2b_open(&c, &x, NULL), 0);
-    assert_int_equal(make(x, NULL, 5000, &b, &e), -EHOSTUNREACH);
-    e2b_close(x);
-}
-
 static void test_get_again(void **state)
 {
     static const struct step steps[] = {
@@ -735,7 +722,6 @@ int main(void)
         cmocka_unit_test(test_create_refused),
         cmocka_unit_test(test_create_v2),
         cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_no_server),
         cmocka_unit_test(test_get_again),
         cmocka_unit_test(test_list),
         cmocka_unit_test(test_read),
