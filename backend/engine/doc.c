@@ -243,6 +243,23 @@ int tx_doc_save(struct tx *tx, struct courier *c, struct oid owner,
     return 0;
 }
 
+int tx_doc_put(struct tx *tx, struct oid owner, const char *path,
+               const void *p, size_t n, struct err *e)
+{
+    enum doc_class cl = doc_place(owner.kind, path, NULL);
+    struct row was;
+    bool there = find_row(tx->db, owner, path, &was);
+
+    if (cl == DOC_NONE || cl == DOC_DIR || cl == DOC_VERSIONS ||
+        doc_is_sealed(cl) || (there && was.dir))
+        return err_set(e, EINVAL, "no document belongs at %.200s", path);
+    put(tx, owner, path, p, n, 0);
+    if (doc_is_versioned(cl))
+        add_version(tx, owner, path, p, n);
+    tx_doc_told(tx, owner, path, !there);
+    return 0;
+}
+
 void tx_doc_seed(struct tx *tx, struct oid owner, const char *path,
                  const char *text)
 {
