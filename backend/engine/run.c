@@ -1,0 +1,446 @@
+#include "engine/run.h"
+
+#include "engine/command.h"
+#include "engine/config.h"
+
+enum { ATTEMPTS_MAX = 20 };
+
+/* ---- the row ---- */
+
+int run_get(struct db *d, int64_t id, struct run *r, struct err *e)
+{
+    sqlite3_stmt *q = db_query(
+        d,
+        "SELECT id,project,created,started,ended,name,status,reason,text,"
+        "config,want,branch,base,state,grp FROM run WHERE id=?",
+        "i", id);
+    char **text[] = {&r->name,   &r->status, &r->reason, &r->text,  &r->config,
+                     &r->want,   &r->branch, &r->base,   &r->state, &r->grp};
+
+    memset(r, 0, sizeof(*r));
+    if (!db_row(d, q))
+        return err_set(e, ENOENT, "that run is not there any more");
+    r->id = col_int(q, 0);
+    r->project = col_int(q, 1);
+    r->created = col_int(q, 2);
+    r->started = col_int(q, 3);
+    r->ended = col_int(q, 4);
+    for (size_t i = 0; i < ARRAY_LEN(text); i++)
+        *text[i] = xstrdup(col_text(q, (int)i + 5));
+    db_done(q);
+    r->prompt = doc_text(d, oid(OBJ_RUN, id), "prompt", NULL);
+    if (!r->prompt)
+        r->prompt = xstrdup("");
+    return workflow_parse(r->text, strlen(r->text), false, &r->wf, e);
+}
+
+void run_clear(struct run *r)
+{
+    free(r->name);
+    free(r->status);
+    free(r->reason);
+    free(r->text);
+    free(r->config);
+    free(r->want);
+    free(r->branch);
+    free(r->base);
+    free(r->state);
+    free(r->grp);
+    free(r->prompt);
+    workflow_clear(&r->wf);
+    memset(r, 0, sizeof(*r));
+}
+
+bool run_ended(const char *status)
+{
+    static const char *const ends[] = {"completed", "failed", "cancelled",
+                                       NULL};
+
+    return text_is_word(status, ends);
+}
+
+static int64_t project_of(struct tx *tx, int64_t id)
+{
+    return db_int(tx->db, 0, "SELECT project FROM run WHERE id=?", "i", id);
+}
+
+void tx_run_touch(struct tx *tx, int64_t id, uint64_t aspects)
+{
+    tx_touch(tx, project_of(tx, id), oid(OBJ_RUN, id),
+             aspects | ASPECT_PROGRESS);
+}
+
+void tx_run_status(struct tx *tx, int64_t id, const char *to,
+                   const char *reason)
+{
+    AUTO_FREE char *from =
+        db_text(tx->db, "SELECT status FROM run WHERE id=?", "i", id);
+    AUTO_BUF struct buf why = {0};
+
+    if (!from)
+        return;
+    if (!reason)
+        reason = "";
+    text_printable(&why, reason, strlen(reason), 0);
+    db_exec(tx->db, "UPDATE run SET status=?,reason=? WHERE id=?", "ssi", to,
+            buf_str(&why), id);
+    if (!strcmp(to, "running"))
+        db_exec(tx->db,
+                "UPDATE run SET started=CASE started WHEN 0 THEN ? ELSE "
+                "started END,ended=0 WHERE id=?",
+                "ii", tx->now_ms, id);
+    if (run_ended(to))
+        db_exec(tx->db, "UPDATE run SET ended=?,want='' WHERE id=?", "ii",
+                tx->now_ms, id);
+    if (strcmp(from, to))
+        tx_event(tx, project_of(tx, id), oid(OBJ_RUN, id), "run",
+                 json_pack("{s:s,s:s,s:s}", "from", from, "to", to, "reason",
+                           buf_str(&why)));
+    tx_run_touch(tx, id, ASPECT_STATUS | ASPECT_EVENTS);
+}
+
+void step_name(const struct run *r, size_t pos, int round, char out[96])
+{
+    if (round > 1)
+        snprintf(out, 96, "%02zu-%s.%d", pos + 1, r->wf.steps[pos].name,
+                 round);
+    else
+        snprintf(out, 96, "%02zu-%s", pos + 1, r->wf.steps[pos].name);
+}
+
+static void over(char **own, const char *persona)
+{
+    if (!*own && persona)
+        *own = xstrdup(persona);
+}
+
+int step_part(struct db *d, const struct run *r, size_t pos, struct part *out,
+              struct err *e)
+{
+    const struct part *own = &r->wf.steps[pos].part;
+    struct part p = {0};
+    int rc = 0;
+
+    if (own->persona) {
+        AUTO_FREE char *path = xasprintf("personas/%s", own->persona);
+        size_t n = 0;
+        AUTO_FREE char *text =
+            doc_text(d, oid(OBJ_PROJECT, r->project), path, &n);
+
+        if (!text)
+            return err_set(e, ENOENT, "step %s: there is no persona '%s'",
+                           r->wf.steps[pos].name, own->persona);
+        rc = persona_parse(text, n, false, &p, e);
+        if (rc < 0)
+            return rc;
+    }
+    *out = (struct part){
+        .role = xstrdup(own->role),
+        .tool = xstrdup(own->tool),
+        .model = xstrdup(own->model),
+        .thinking = xstrdup(own->thinking),
+        .skills = xstrdup(own->skills),
+    };
+    over(&out->role, p.role);
+    over(&out->tool, p.tool);
+    over(&out->model, p.model);
+    over(&out->thinking, p.thinking);
+    over(&out->skills, p.skills);
+    if (!out->role)
+        out->role = xstrdup("custom");
+    if (p.instructions && own->instructions)
+        out->instructions =
+            xasprintf("%s\n\n%s", p.instructions, own->instructions);
+    else
+        out->instructions =
+            xstrdup(own->instructions ? own->instructions : p.instructions);
+    part_clear(&p);
+    return 0;
+}
+
+/* ---- create ---- */
+
+/* key=value words that are settings of its sandboxes */
+static int own_settings(struct tx *tx, const struct args *a, struct buf *cfg,
+                        struct err *e)
+{
+    static const char *const mine[] = {"workflow", "name", "n",  "branch",
+                                       "prompt",   "id",   NULL};
+
+    for (char **w = a->words + 1; *w; w++) {
+        char *eq = strchr(*w, '=');
+        AUTO_FREE char *key = NULL;
+        int r;
+
+        if (!eq)
+            return err_set(e, EINVAL, "create: '%.40s' is no key=value", *w);
+        key = xmemdup0(*w, (size_t)(eq - *w));
+        if (text_is_word(key, mine))
+            continue;
+        r = config_check(key, eq + 1, CONFIG_SANDBOX, e);
+        if (r == 0 && !strcmp(key, "tool"))
+            r = config_tool_check(tx->db, eq + 1, e);
+        if (r < 0)
+            return r;
+        config_set(cfg, key, eq + 1);
+    }
+    return 0;
+}
+
+static char *run_made_up(struct tx *tx, int64_t project, const char *wf)
+{
+    for (int i = 1;; i++) {
+        char *name = xasprintf("%.40s-%d", wf, i);
+
+        if (!db_int(tx->db, 0,
+                    "SELECT 1 FROM run WHERE project=?1 AND (name=?2 OR "
+                    "grp=?2) AND trash IS NULL",
+                    "is", project, name))
+            return name;
+        free(name);
+    }
+}
+
+static int run_insert(struct tx *tx, struct courier *c, int64_t project,
+                      const char *name, const char *wf, const char *text,
+                      const struct buf *cfg, const char *branch,
+                      const char *grp, const char *prompt, size_t n,
+                      int64_t *id, struct err *e)
+{
+    int r = text_name_check(name, e);
+
+    if (r < 0)
+        return r;
+    if (db_int(tx->db, 0,
+               "SELECT 1 FROM run WHERE project=? AND name=? AND trash IS "
+               "NULL",
+               "is", project, name))
+        return err_set(e, EEXIST, "run '%s' is there already", name);
+    db_exec(tx->db,
+            "INSERT INTO run(project,name,status,workflow,text,config,branch,"
+            "grp,created) VALUES(?,?,'pending',?,?,?,?,?,?)",
+            "issssssi", project, name, wf, text, buf_str(cfg), branch, grp,
+            tx->now_ms);
+    *id = db_last_id(tx->db);
+    (void)c;
+    if (cfg->n)
+        r = tx_doc_put(tx, oid(OBJ_RUN, *id), "config", cfg->p, cfg->n, e);
+    if (r == 0 && n)
+        r = tx_doc_put(tx, oid(OBJ_RUN, *id), "prompt", prompt, n, e);
+    tx_event(tx, project, oid(OBJ_RUN, *id), "created", NULL);
+    tx_changed(tx, oid(OBJ_PROJECT, project),
+               ASPECT_NAMES | ASPECT_STATUS | ASPECT_BOARD);
+    tx_run_touch(tx, *id, ASPECT_STATUS | ASPECT_NAMES);
+    return r;
+}
+
+static void run_begin(struct tx *tx, struct courier *c, int64_t id)
+{
+    if (!db_int(tx->db, 0, "SELECT 1 FROM job WHERE run=?", "i", id))
+        tx_job(tx, c, 0, id, "run", "run", "");
+}
+
+/* every step must be able to begin: its persona and tool are there */
+static int check_steps(struct tx *tx, int64_t id, struct err *e)
+{
+    struct run r;
+    int rc = run_get(tx->db, id, &r, e);
+
+    for (size_t i = 0; rc == 0 && i < r.wf.n_steps; i++) {
+        struct part p = {0};
+
+        rc = step_part(tx->db, &r, i, &p, e);
+        if (rc == 0 && p.tool)
+            rc = config_tool_check(tx->db, p.tool, e);
+        part_clear(&p);
+    }
+    run_clear(&r);
+    return rc;
+}
+
+int tx_run_create(struct tx *tx, struct courier *c, int64_t project,
+                  const struct args *a, bool body_follows, int64_t *id,
+                  char **made, struct err *e)
+{
+    const char *wf = args_value(a, "workflow"), *n = args_value(a, "n");
+    const char *name = args_value(a, "name"), *br = args_value(a, "branch");
+    const char *prompt = args_value(a, "prompt");
+    AUTO_FREE char *path = NULL, *text = NULL, *own = NULL;
+    AUTO_BUF struct buf cfg = {0};
+    int64_t count = 1;
+    size_t len = 0;
+    int r;
+
+    if (!wf)
+        return err_set(e, EINVAL, "create: workflow= is missing");
+    r = text_name_check(wf, e);
+    if (r < 0)
+        return r;
+    path = xasprintf("workflows/%s", wf);
+    text = doc_text(tx->db, oid(OBJ_PROJECT, project), path, &len);
+    if (!text || !len)
+        return err_set(e, ENOENT, "there is no workflow '%s'", wf);
+    if (n && !text_int(n, 1, ATTEMPTS_MAX, &count))
+        return err_set(e, EINVAL, "n is a number from 1 to %d", ATTEMPTS_MAX);
+    if (br && (r = git_branch_check(br, e)) < 0)
+        return r;
+    if (body_follows && prompt)
+        return err_set(e, EINVAL, "create: a prompt and a body are one too many");
+    r = own_settings(tx, a, &cfg, e);
+    if (r < 0)
+        return r;
+    if (!name)
+        name = own = run_made_up(tx, project, wf);
+    for (int64_t k = 1; r == 0 && k <= count; k++) {
+        AUTO_FREE char *one = count > 1 ? xasprintf("%s-%lld", name,
+                                                    (long long)k)
+                                        : xstrdup(name);
+        AUTO_FREE char *branch =
+            !br         ? xasprintf("courier/%s", one)
+            : count > 1 ? xasprintf("%s-%lld", br, (long long)k)
+                        : xstrdup(br);
+
+        r = run_insert(tx, c, project, one, wf, text, &cfg, branch,
+                       count > 1 ? name : "", prompt,
+                       prompt ? strlen(prompt) : 0, id, e);
+        if (r == 0)
+            r = check_steps(tx, *id, e);
+        if (r == 0 && !body_follows)
+            run_begin(tx, c, *id);
+    }
+    if (r == 0)
+        *made = xstrdup(name);
+    return r;
+}
+
+int tx_run_create_body(struct tx *tx, struct courier *c, int64_t id,
+                       const void *p, size_t n, struct err *e)
+{
+    AUTO_FREE char *grp =
+        db_text(tx->db, "SELECT grp FROM run WHERE id=?", "i", id);
+    int64_t project = project_of(tx, id);
+    sqlite3_stmt *q;
+    int64_t ids[ATTEMPTS_MAX];
+    size_t k = 0;
+    int r = 0;
+
+    if (!grp)
+        return err_set(e, ENOENT, "that run is not there any more");
+    ids[k++] = id;
+    if (*grp) {
+        k = 0;
+        q = db_query(tx->db,
+                     "SELECT id FROM run WHERE project=? AND grp=? AND "
+                     "status='pending'",
+                     "is", project, grp);
+        while (db_row(tx->db, q) && k < ATTEMPTS_MAX)
+            ids[k++] = col_int(q, 0);
+        db_done(q);
+    }
+    for (size_t i = 0; r == 0 && i < k; i++) {
+        if (n)
+            r = tx_doc_put(tx, oid(OBJ_RUN, ids[i]), "prompt", p, n, e);
+        if (r == 0)
+            run_begin(tx, c, ids[i]);
+    }
+    return r;
+}
+
+/* ---- control ---- */
+
+static int set_want(struct tx *tx, struct courier *c, const struct run *r,
+                    const char *want)
+{
+    db_exec(tx->db, "UPDATE run SET want=? WHERE id=?", "si", want, r->id);
+    db_exec(tx->db, "UPDATE job SET not_before=0 WHERE run=?", "i", r->id);
+    run_begin(tx, c, r->id);
+    tx_run_touch(tx, r->id, ASPECT_STATUS);
+    return 0;
+}
+
+/* from which step on: the named one, or where it ended */
+static int restart(struct tx *tx, struct courier *c, const struct run *r,
+                   const char *from, struct err *e)
+{
+    json_t *st = json_loads(*r->state ? r->state : "{}", 0, NULL);
+    int64_t pos = json_integer_value(json_object_get(st, "pos"));
+    AUTO_FREE char *dump = NULL;
+
+    if (from) {
+        const char *dash = strchr(from, '-');
+        bool found = false;
+
+        for (size_t i = 0; i < r->wf.n_steps && !found; i++) {
+            const char *n = r->wf.steps[i].name;
+
+            if (!strcmp(n, from) || (dash && !strcmp(n, dash + 1))) {
+                pos = (int64_t)i;
+                found = true;
+            }
+        }
+        if (!found) {
+            json_decref(st);
+            return err_set(e, ENOENT, "there is no step '%.60s'", from);
+        }
+    }
+    if (pos >= (int64_t)r->wf.n_steps)
+        pos = 0;
+    json_decref(st);
+    /* earlier tries of these steps stay readable under their names */
+    st = json_pack("{s:I,s:i,s:s,s:b}", "pos", (json_int_t)pos, "round", 1,
+                   "phase", "begin", "again", 1);
+    dump = json_dumps(st, JSON_COMPACT);
+    json_decref(st);
+    db_exec(tx->db, "UPDATE run SET state=?,want='' WHERE id=?", "si", dump,
+            r->id);
+    tx_run_status(tx, r->id, "running", "restarted");
+    run_begin(tx, c, r->id);
+    return 0;
+}
+
+static int run_verb(struct tx *tx, struct courier *c, const struct run *r,
+                    const struct args *a, struct err *e)
+{
+    const char *verb = a->words[0];
+    bool ended = run_ended(r->status);
+    bool trash = db_int(tx->db, 0,
+                        "SELECT trash IS NOT NULL FROM run WHERE id=?", "i",
+                        r->id);
+
+    if (!strcmp(verb, "delete"))
+        return tx_delete(tx, oid(OBJ_RUN, r->id), e);
+    if (!strcmp(verb, "restore"))
+        return tx_restore(tx, oid(OBJ_RUN, r->id), NULL, e);
+    if (!strcmp(verb, "purge"))
+        return tx_purge(tx, c, oid(OBJ_RUN, r->id), false, e);
+    if (trash)
+        return err_set(e, EBUSY, "%s: '%s' is in the trash", verb, r->name);
+    if (!strcmp(verb, "restart")) {
+        if (!ended)
+            return err_set(e, EBUSY, "restart: '%s' is %s", r->name,
+                           r->status);
+        return restart(tx, c, r, args_value(a, "from"), e);
+    }
+    if (!strcmp(verb, "cancel") && !strcmp(r->status, "cancelled"))
+        return 0;
+    if (ended)
+        return err_set(e, EBUSY, "%s: '%s' is %s", verb, r->name, r->status);
+    if (!strcmp(verb, "pause") && !strcmp(r->status, "paused"))
+        return 0;
+    if (!strcmp(verb, "resume") && strcmp(r->status, "paused") &&
+        strcmp(r->want, "pause"))
+        return 0;
+    return set_want(tx, c, r, verb);
+}
+
+int tx_run_verb(struct tx *tx, struct courier *c, int64_t id,
+                const struct args *a, struct err *e)
+{
+    struct run r;
+    int rc = run_get(tx->db, id, &r, e);
+
+    if (rc == 0)
+        rc = run_verb(tx, c, &r, a, e);
+    run_clear(&r);
+    return rc;
+}

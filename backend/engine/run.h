@@ -1,0 +1,59 @@
+/*
+ * run: workflows at work. A run is a row, its steps are rows, and one job in
+ * the lane `run` drives it from step to step. Where it is stands in the row's
+ * `state` (JSON), so a restart goes on there.
+ *
+ *   pending -> running <-> paused -> completed | failed | cancelled
+ *
+ *   run.c       commands: create, cancel, pause, ...; parallel attempts
+ *   rundrive.c  the job: begins steps, waits for their turns, judges, ends
+ *   runtext.c   what the agents are told, and what is read from their answers
+ */
+#ifndef ENGINE_RUN_H
+#define ENGINE_RUN_H
+
+#include "engine/engine.h"
+#include "engine/workflow.h"
+
+struct run {
+    int64_t id, project, created, started, ended;
+    char *name, *status, *reason, *text, *config, *want, *branch, *base;
+    char *state, *grp, *prompt;
+    struct workflow wf;
+};
+/* 0, -ENOENT, or -EINVAL (its workflow can't be read) */
+int run_get(struct db *d, int64_t id, struct run *out, struct err *e);
+void run_clear(struct run *r);
+bool run_ended(const char *status);
+/* the one function that changes a run's status */
+void tx_run_status(struct tx *tx, int64_t id, const char *to,
+                   const char *reason);
+void tx_run_touch(struct tx *tx, int64_t id, uint64_t aspects);
+
+/* the parts of a step, its persona's filled in; free with part_clear */
+int step_part(struct db *d, const struct run *r, size_t pos, struct part *out,
+              struct err *e);
+/* index of the step's row name: "01-design", "01-design.2" */
+void step_name(const struct run *r, size_t pos, int round, char out[96]);
+
+/* runtext.c: pure */
+struct told {
+    const char *role, *instructions, *task, *feedback;
+    const char *earlier; /* outputs of the steps before, or "" */
+    int round, max;
+    bool known; /* this agent was told the task in this conversation */
+};
+char *run_prompt(const struct told *t);
+/* again, for an answer without its block */
+char *run_ask_again(const char *role);
+struct verdict {
+    bool ok;   /* a block was there and whole */
+    bool pass; /* of a checker */
+    char *feedback, *score, *choice;
+    const char *why; /* what was wrong with it; static */
+};
+bool role_judges(const char *role); /* its answer ends in a block */
+void verdict_read(const char *role, const char *answer, struct verdict *out);
+void verdict_clear(struct verdict *v);
+
+#endif
