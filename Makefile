@@ -29,6 +29,10 @@ UNIT := $(wildcard tests/unit/*.c)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 UNIT_BIN := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT))
 
+ifndef V
+.SILENT:
+endif
+
 all: $(BUILD)/courierfs $(BUILD)/courier-sandboxd
 
 $(BUILD)/courierfs: $(call obj,$(FS) $(BACKEND))
