@@ -17,7 +17,7 @@
  * PIECE bytes, whatever their size.
  */
 
-enum { PIECE = 65536, COMPOSE_MAX = 1000 };
+enum { PIECE = 65536, COMPOSE_MAX = 1000, KERNEL_FILE_MAX = 16 << 20 };
 
 /* ---- signatures ---- */
 
@@ -131,6 +131,20 @@ static int send_plain(struct req *r, int fd, int64_t from, int64_t n)
         n -= got;
     }
     return e;
+}
+
+/* a file of /proc has no size: what can be read is it */
+static void send_kernel_file(struct req *r, int fd)
+{
+    AUTO_FREE char *piece = xmalloc(PIECE);
+    int64_t at = 0;
+    ssize_t n;
+
+    if (!reply_begin(r, 200, "text/plain; charset=utf-8", -1))
+        while (at < KERNEL_FILE_MAX && (n = pread(fd, piece, PIECE, at)) > 0 &&
+               !reply_write(r, piece, (size_t)n))
+            at += n;
+    reply_end(r);
 }
 
 static int send_gzip(struct req *r, int fd, int64_t n)
@@ -273,6 +287,10 @@ static void get(struct req *r, const struct boxfs *f)
         return;
     }
     name = strrchr(abs, '/');
+    if (!st.st_size && boxfs_kernel_file(fd)) {
+        send_kernel_file(r, fd);
+        return;
+    }
     get_open(r, fd, &st, name ? name + 1 : abs);
 }
 
