@@ -59,6 +59,9 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D) $(dir $(BUILD)/dep/$*)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(BUILD)/dep/$*.d -c -o $@ $<
 
+# the scripts for the sandbox are put into this object as they are
+$(BUILD)/obj/backend/git/script.o: $(wildcard backend/git/*.bash)
+
 # the flags are a file, so that changing them, or adding or removing a
 # source, builds what it must
 $(BUILD)/flags: FORCE

@@ -145,11 +145,16 @@ static int fetch(const char *path, const char *repo, const struct git_auth *a,
     struct lib_remote ctx = {.url = repo, .auth = a};
     git_repository *r = NULL;
     git_remote *remote = NULL;
+    git_remote_create_options o;
     int rc = make(path, &r, e);
 
     if (rc)
         return rc;
-    rc = git_remote_create_anonymous(&remote, r, repo);
+    git_remote_create_options_init(&o, GIT_REMOTE_CREATE_OPTIONS_VERSION);
+    o.repository = r;
+    o.flags = GIT_REMOTE_CREATE_SKIP_INSTEADOF |
+              GIT_REMOTE_CREATE_SKIP_DEFAULT_FETCHSPEC;
+    rc = git_remote_create_with_opts(&remote, repo, &o);
     rc = rc ? lib_remote_err(e, rc, &ctx)
             : lib_remote_connect(remote, &ctx, e);
     if (!rc)

@@ -97,6 +97,7 @@ static int tmp_setup(void **state)
     SH("mkdir home && git config --global user.name Tester && "
        "git config --global user.email t@example.org && "
        "git config --global init.defaultBranch main && "
+       "git config --global push.default current && "
        "git config --global advice.detachedHead false");
     return 0;
 }
