@@ -1,43 +1,5 @@
 #include "engine/engine.h"
 
-const char *aspect_name(enum aspect a)
-{
-    switch (a) {
-    case ASPECT_STATUS:
-        return "status";
-    case ASPECT_AGENT:
-        return "agent";
-    case ASPECT_DOCS:
-        return "config";
-    case ASPECT_MESSAGES:
-        return "messages";
-    case ASPECT_LOG:
-        return "log";
-    case ASPECT_SETUP:
-        return "setup.log";
-    case ASPECT_ERROR:
-        return "error";
-    case ASPECT_EXPIRES:
-        return "expires";
-    case ASPECT_USAGE:
-        return "usage";
-    case ASPECT_PR:
-        return "pr";
-    case ASPECT_LEARN:
-        return "learnings";
-    case ASPECT_BRANCH:
-        return "branch";
-    case ASPECT_DIFF:
-        return "diff";
-    case ASPECT_SALVAGE:
-        return "salvage";
-    case ASPECT_PROGRESS:
-        return "progress";
-    default:
-        return NULL;
-    }
-}
-
 static int line(struct buf *out, const char *s)
 {
     buf_addf(out, "%s\n", s);
