@@ -203,6 +203,15 @@ await check('the timeout of a command', async () => {
     'TimeoutError')
   assert.ok(Date.now() - from < 3000)
 })
+await check('the timeout of a command nobody listens to', async () => {
+  const cmd = await sbx.commands.run('sleep 30',
+    { background: true, timeoutMs: 700 })
+  await cmd.disconnect()
+  const alive = async () =>
+    (await sbx.commands.list()).some((p) => p.pid === cmd.pid)
+  assert.equal(await alive(), true)
+  await until('it is killed', async () => !(await alive()), 3000)
+})
 await check('background, disconnect, connect, list, kill', async () => {
   const cmd = await sbx.commands.run(
     'trap "" HUP; echo begin; while :; do sleep 0.1; echo tick; done',
@@ -516,6 +525,43 @@ await check('e2b sandbox metrics', async () => {
 await check('e2b template list', async () => {
   const r = await cli(['template', 'list'])
   assert.equal(r.code, 0, r.all)
+})
+await check('e2b snapshot list', async () => {
+  const r = await cli(['sandbox', 'snapshot', 'list'])
+  if (!/unknown command/.test(r.all)) assert.equal(r.code, 0, r.all)
+})
+// a terminal for the CLI: util-linux's script
+function terminal(args, input) {
+  return new Promise((done) => {
+    const cmd = [process.execPath, `${dir}node_modules/.bin/e2b`, ...args]
+    const p = spawn('script', ['-qec', cmd.join(' '), '/dev/null'],
+      { stdio: ['pipe', 'pipe', 'inherit'] })
+    let out = ''
+    let said = false
+    p.stdout.on('data', (d) => {
+      out += d
+      if (!said && /[$#] ?(\x1b|$)/.test(out)) {
+        said = true
+        p.stdin.write(input)
+      }
+    })
+    const timer = setTimeout(() => p.kill('SIGKILL'), 20000)
+    p.on('error', () => done({ missing: true }))
+    p.on('close', (code) => {
+      clearTimeout(timer)
+      done({ code, out })
+    })
+  })
+}
+await check('e2b sandbox connect', async () => {
+  const r = await terminal(['sandbox', 'connect', id],
+    'echo $((40+2)); exit\n')
+  assert.ok(r.missing || /42/.test(r.out), r.out)
+})
+await check('e2b sandbox create in a terminal', async () => {
+  const r = await terminal(['sandbox', 'create', 'base'],
+    'echo $((50+3)); exit\n')
+  assert.ok(r.missing || /53/.test(r.out), r.out)
 })
 await check('e2b sandbox kill', async () => {
   const r = await cli(['sandbox', 'kill', id])
