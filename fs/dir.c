@@ -56,6 +56,14 @@ bool row_present(const struct row *r, struct oid o)
 
 /* ---- lookup ---- */
 
+static bool is_trash(const struct node *dir)
+{
+    return dir->trash ||
+           (dir->row->kind == K_LIST &&
+            (dir->row->what == LIST_TRASH ||
+             dir->row->what == LIST_PROJECTS_TRASH));
+}
+
 static int find_in_list(struct node *dir, const char *name, struct key *k)
 {
     struct oid o;
@@ -86,7 +94,7 @@ int dir_find(struct node *dir, const char *name, struct key *k, char **path)
     const struct row *r;
 
     *path = NULL;
-    *k = (struct key){.o = dir->o};
+    *k = (struct key){.o = dir->o, .trash = is_trash(dir)};
     if (strlen(name) > 255)
         return -ENAMETOOLONG;
     r = row_child(dir->row, name);
@@ -179,7 +187,10 @@ static bool list_add(struct listing *l, const char *name, uint64_t ino,
 static bool list_key(struct listing *l, const char *name,
                      const struct key *k, int64_t cookie)
 {
-    return list_add(l, name, node_ino_of(k), row_mode(k->row), cookie);
+    struct key here = *k;
+
+    here.trash = is_trash(l->dir);
+    return list_add(l, name, node_ino_of(&here), row_mode(k->row), cookie);
 }
 
 static bool list_dots(struct listing *l, int64_t after)
@@ -200,7 +211,8 @@ static bool list_rows(struct listing *l, int64_t after)
 
     for (int i = R_ROOT + 1; i < row_count(); i++) {
         const struct row *r = row_at(i);
-        struct key k = {r, l->dir->o, row_is_link(r) ? NULL : r->path};
+        struct key k = {.row = r, .o = l->dir->o,
+                        .path = row_is_link(r) ? NULL : r->path};
 
         if ((int)r->parent != id || !r->name || i + COOKIE_ROWS <= after)
             continue;
@@ -219,10 +231,11 @@ static bool list_object(void *arg, int64_t row, const char *name,
                         struct oid o)
 {
     struct listing *l = arg;
-    struct key k = {row_of_object(o.kind), o, NULL};
+    struct key k = {.row = row_of_object(o.kind), .o = o};
 
     if (l->dir->row->kind == K_LINKS)
-        k = (struct key){row_get(R_MEMBER), l->dir->o, name};
+        k = (struct key){.row = row_get(R_MEMBER), .o = l->dir->o,
+                         .path = name};
     if (!k.row)
         return true;
     return list_key(l, name, &k, cookie_list + row);
@@ -233,7 +246,8 @@ static bool list_doc(void *arg, int64_t row, const char *name,
 {
     struct listing *l = arg;
     AUTO_FREE char *path = path_join(l->base, name);
-    struct key k = {row_get(d->dir ? R_DOCSUB : R_DOCFILE), l->dir->o, path};
+    struct key k = {.row = row_get(d->dir ? R_DOCSUB : R_DOCFILE),
+                    .o = l->dir->o, .path = path};
 
     if (doc_in_memory(l->dir->o, path) || doc_hidden(l->dir->o, path))
         return true;

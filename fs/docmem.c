@@ -217,15 +217,16 @@ static bool list_one(struct docfile *d, int64_t after, doc_memory_fn fn,
 
     if (alone && d->seq * 2 > after) {
         struct key k = {
-            row_get(d->kind == DOC_LINK ? R_DOCLINK : R_DOCFILE), d->o,
-            d->path};
+            .row = row_get(d->kind == DOC_LINK ? R_DOCLINK : R_DOCFILE),
+            .o = d->o, .path = d->path};
 
         if (!fn(arg, d->seq * 2, name, &k))
             return false;
     }
     if (d->has_rejected && d->seq * 2 + 1 > after) {
         AUTO_FREE char *path = xasprintf("%s.rejected", d->path);
-        struct key k = {row_get(R_REJECTED), d->o, path};
+        struct key k = {.row = row_get(R_REJECTED), .o = d->o,
+                        .path = path};
 
         return fn(arg, d->seq * 2 + 1, base_name(path), &k);
     }

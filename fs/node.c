@@ -73,7 +73,7 @@ static bool same_path(const char *a, const char *b)
 static bool node_is(const struct node *n, const struct key *k)
 {
     return n->row == k->row && oid_same(n->o, k->o) &&
-           same_path(n->path, k->path);
+           n->trash == k->trash && same_path(n->path, k->path);
 }
 
 static uint64_t key_hash(const struct key *k)
@@ -81,8 +81,8 @@ static uint64_t key_hash(const struct key *k)
     struct buf b = {0};
     uint64_t h;
 
-    buf_addf(&b, "%d/%d/%lld/%s", row_index(k->row), (int)k->o.kind,
-             (long long)k->o.id, k->path ? k->path : "");
+    buf_addf(&b, "%d/%d/%lld/%d/%s", row_index(k->row), (int)k->o.kind,
+             (long long)k->o.id, k->trash, k->path ? k->path : "");
     h = text_hash(b.p, b.n);
     buf_free(&b);
     return h > 1 ? h : 2;
@@ -131,6 +131,7 @@ struct node *node_get(const struct key *k)
     n->row = k->row;
     n->o = k->o;
     n->path = xstrdup(k->path);
+    n->trash = k->trash;
     n->sized_at = -1;
     n->obj = object_get(k->o);
     n->obj_next = n->obj->nodes;
@@ -196,7 +197,7 @@ void node_each(void (*fn)(struct node *n, int arg), int arg)
 
 void node_init(void)
 {
-    struct key root = {row_get(R_ROOT), {OBJ_ROOT, 0}, NULL};
+    struct key root = {.row = row_get(R_ROOT), .o = {OBJ_ROOT, 0}};
 
     node_get(&root)->nlookup = 1;
 }

@@ -27,6 +27,8 @@ struct node {
     const struct row *row;
     struct oid o;
     char *path;       /* of documents and below .files; NULL else */
+    bool trash;       /* seen below a trash/: another directory there, since
+                         the kernel allows a directory one place only */
     uint64_t nlookup; /* what the kernel holds */
     unsigned refs;    /* what we hold */
     struct object *obj;
@@ -49,6 +51,7 @@ struct key {
     const struct row *row;
     struct oid o;
     const char *path; /* borrowed, NULL for none */
+    bool trash;
 };
 
 void node_init(void);
