@@ -278,7 +278,9 @@ void cgroup_init(const char *tag)
     if (!cg.base[CG_MEMORY] && !cg.base[CG_FREEZER])
         find_v2();
     /* frozen processes first, they can't be killed where they are counted */
-    for (int i = CG_PARTS - 1; i >= 0; i--)
+    if (cg.base[CG_FREEZER])
+        remove_leftovers(cg.base[CG_FREEZER]);
+    for (int i = 0; i < CG_PARTS; i++)
         if (cg.base[i])
             remove_leftovers(cg.base[i]);
 }

@@ -429,13 +429,17 @@ static void add_own(struct args *a, const struct jail_spec *s)
          "--ro-bind", init, "/run/courier/init", NULL);
 }
 
+/*
+ * Not --die-with-parent: init ends by itself when its socket does, and it
+ * must be let to thaw what is frozen, which else could never die.
+ */
 static void build(struct args *a, const struct jail_spec *s, bool freezer)
 {
     AUTO_FREE char *base = xasprintf("%u", s->base);
 
     adds(a, "/usr/bin/bwrap", "--unshare-ipc", "--unshare-pid",
          "--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox",
-         "--die-with-parent", "--as-pid-1", "--clearenv", NULL);
+         "--as-pid-1", "--clearenv", NULL);
     if (s->net != NET_HOST)
         adds(a, "--unshare-net", NULL);
     if (s->base)

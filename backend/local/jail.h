@@ -7,8 +7,8 @@
  * ids nobody else has; init stays outside of it. As a plain user there is one
  * id, the caller's.
  *
- * bwrap dies with the thread that forked it, so that all is forked by one
- * thread that lives as long as the process.
+ * All is forked by one thread, with nothing between fork and exec but system
+ * calls.
  */
 #ifndef LOCAL_JAIL_H
 #define LOCAL_JAIL_H

@@ -291,6 +291,17 @@ static void close_inherited(void)
     syscall(SYS_close_range, 3, ~0U, 0);
 }
 
+static void set_log_level(void)
+{
+    static const char *const names[] = { "err", "warn", "info", "debug" };
+    const char *want = getenv("COURIER_LOG");
+
+    log_level_set(LOG_INFO);
+    for (int i = 0; want && i < (int)ARRAY_LEN(names); i++)
+        if (strcmp(want, names[i]) == 0)
+            log_level_set((enum log_level)i);
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
@@ -304,6 +315,7 @@ int main(int argc, char **argv)
     if (status >= 0)
         return status;
     close_inherited();
+    set_log_level();
     umask(022);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN);

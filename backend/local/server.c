@@ -113,8 +113,7 @@ static bool may_use(struct req *r, struct box *b, int port)
     if (strcmp(r->path, "/files") == 0) {
         const char *why = req_header(r, "X-Access-Token")
             ? "access token present in header but does not match"
-            : req_query(r, "signature") ? "invalid signature"
-                                        : "missing signature query parameter";
+            : files_signature_words(r, b);
 
         control_fail(r, 401, "%s", why);
         return false;
