@@ -314,11 +314,16 @@ static void end_by_exit(struct parser *p, int code, bool signaled)
         struct fault f;
 
         fault_tell(&f, p->a->service, 0, NULL, line);
-        if (f.kind != AGENT_FAULT_OTHER)
-            verdict_failed(p, &f, line);
         fault_mask(&why, line);
-        if (f.kind != AGENT_FAULT_OTHER)
-            buf_addf(&b, ": %s", f.words);
+        if (f.kind != AGENT_FAULT_OTHER) {
+            size_t n = strlen(f.words);
+
+            /* "no such session (exited 1)" */
+            snprintf(f.words + n, sizeof(f.words) - n, " (%s)", b.p);
+            verdict_failed(p, &f, line);
+            buf_clear(&b);
+            buf_adds(&b, f.words);
+        }
         buf_addf(&b, ": %s", why.p);
     } else if (!code && !signaled) {
         buf_adds(&b, " without an answer");

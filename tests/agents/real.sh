@@ -167,7 +167,7 @@ check_cli() {
     turn "$cli" "$(head -c 300000 /dev/zero | tr '\0' 'x') [[plain]]"
     want "$cli: a prompt of 300 kB" '^text Hello' '^end ok'
     turn "$cli" "x [[plain]]" session=00000000-0000-4000-8000-000000000000
-    want "$cli: unknown session" '^end failed \(session\)'
+    want "$cli: unknown session" '^end failed \(session\) no such session'
     turn "$cli" "x [[err401]]"
     want "$cli: 401" '^end failed \(key\) invalid .* key'
     turn "$cli" "x [[err429]]"
