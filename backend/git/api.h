@@ -29,7 +29,7 @@ struct api_answer {
 int api_do(const struct forge *f, struct api_call *c, struct api_answer *a,
            struct err *e);
 void api_clear(struct api_answer *a);
-/* GitHub's words about a refusal: "message: what; what"; owned by the caller */
+/* GitHub's words about a refusal: "message: what; what"; owned */
 char *api_words(const struct api_answer *a);
 
 #endif

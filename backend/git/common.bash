@@ -12,7 +12,9 @@ die() {
 }
 
 command -v git >/dev/null || die "git is not installed in this sandbox"
-tmp=$(mktemp -d) || die "no temporary directory can be made"
+# when the disk is full, memory may still do
+tmp=$(mktemp -d 2>/dev/null || mktemp -d -p /dev/shm) ||
+    die "no temporary directory can be made"
 trap 'rm -rf -- "$tmp"' EXIT
 
 # A repository may belong to another user (one bound from the host does), and

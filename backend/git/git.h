@@ -124,8 +124,10 @@ char *git_script_clone(const struct git_setup *s);
  *   failed       WORDS are git's: export it
  * A branch that refuses (or that has other commits) gets one beside it, named
  * BRANCH-SHA8. main, master and the remote's default are never pushed to
- * unless branch names them: `branch` is used. Exit 0 always. The tabs and
- * newlines of names are shown as \t and \n. message: the commit message.
+ * unless branch names them: `branch` is used. Hidden directories of home and
+ * node_modules are not searched. Exit 0 always, but for 1 with words on stderr
+ * where no script could work (no git, no space at all). Tabs and newlines of
+ * names are shown as \t and \n. message: the commit message.
  */
 char *git_script_save(const char *home, const char *branch,
                       const char *message, bool push);

@@ -135,8 +135,9 @@ static void cached(void **state)
     assert_null(strstr(d.p, "onmain"));
     assert_null(strstr(d.p, " m\n")); /* of the merge base, not of main */
     {
-        AUTO_FREE char *cmd = xasprintf("git -C %s fsck --no-dangling 2>/dev/null; cat %s/config |"
-                                        " grep -c ghp_ || true", path, path);
+        AUTO_FREE char *cmd = xasprintf("git -C %s fsck --no-dangling "
+                                        "2>/dev/null; grep -c ghp_ %s/config "
+                                        "|| true", path, path);
 
         check_sh("0", cmd);
     }

@@ -107,7 +107,8 @@ static int tmp_teardown(void **state)
     char *s;
 
     (void)state;
-    s = xasprintf("rm -rf -- %s", tmp);
+    s = xasprintf("umount %s/home/project 2>/dev/null; rm -rf -- %s", tmp,
+                  tmp);
     free(run_shell("sh", s, false));
     free(s);
     return 0;
