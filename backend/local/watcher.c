@@ -176,9 +176,10 @@ static void keep_event(void *arg, json_t *event)
 
     pthread_mutex_lock(&lock);
     if (json_array_size(r->events) < WATCHER_EVENTS)
-        json_array_append(r->events, event);
+        json_array_append_new(r->events, event);
+    else
+        json_decref(event);
     pthread_mutex_unlock(&lock);
-    json_decref(event);
 }
 
 static void *polled_main(void *arg)
