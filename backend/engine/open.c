@@ -1,5 +1,6 @@
 /* The life of the backend: what is opened when, and ended in which order. */
 #include "engine/command.h"
+#include "engine/files.h"
 
 #include <fcntl.h>
 #include <sodium.h>
@@ -163,8 +164,9 @@ void courier_close(struct courier *c)
     pthread_cond_broadcast(&c->wake);
     pthread_mutex_unlock(&c->lock);
     reconcile_close(c);
-    follows_close(c);
     jobs_stop(c);
+    files_close();
+    follows_close(c);
     if (c->pump)
         e2b_pump_stop(c->pump);
     endpoints_close(c);
