@@ -257,26 +257,36 @@ static int run_setup(struct courier *c, struct sandbox *s,
 {
     AUTO_FREE char *cmd =
         or_null(config_value(store_reader(c->store), s, "setup", NULL));
-    AUTO_FREE char *line = NULL;
+    const char *const argv[] = {"/bin/bash", "-s", NULL};
+    struct db *d = store_reader(c->store);
     struct e2b_result res = {0};
+    struct buf script = {0}; /* holds keys */
+    struct tool *tool = NULL;
     int rc;
 
     if (!cmd)
         return 0;
-    line = xasprintf("[ -r " COURIER_DIR "/env ] && . " COURIER_DIR "/env\n%s",
-                     cmd);
+    rc = tool_get(d, s->tool, &tool, e);
+    if (rc == 0)
+        rc = env_script(c, d, s, tool, &script, e);
+    tool_free(tool);
+    if (rc < 0) {
+        buf_wipe(&script);
+        return rc;
+    }
+    buf_addf(&script, "\n{\n%s\n} </dev/null\n", cmd);
     repo_log(c, s->id, "$ %s\n", cmd);
     rc = run_logged(c, s, t,
-                    &(struct e2b_run){.cmd = line,
-                                      .cwd = repo_wanted(store_reader(
-                                                             c->store),
-                                                         s)
-                                                 ? PROJECT_DIR
-                                                 : HOME_DIR,
+                    &(struct e2b_run){.argv = argv,
+                                      .stdin_data = script.p,
+                                      .stdin_len = script.n,
+                                      .cwd = repo_wanted(d, s) ? PROJECT_DIR
+                                                               : HOME_DIR,
                                       .limit_ms = SETUP_MS,
                                       .max_out = OUTPUT_MAX,
                                       .cancel = &j->cancel},
                     &res, e);
+    buf_wipe(&script);
     if (rc == 0 && res.exit_code) {
         AUTO_BUF struct buf why = {0};
         const struct buf *b = res.err.n ? &res.err : &res.out;

@@ -33,6 +33,20 @@ static int run_script(const struct e2b_target *t, const char *script,
                     res, e);
 }
 
+/* the next line of a text that is cut into lines in place; NULL at its end */
+static char *next_line(char **rest)
+{
+    char *line = *rest, *nl;
+
+    if (!line || !*line)
+        return NULL;
+    nl = strchr(line, '\n');
+    if (nl)
+        *nl++ = 0;
+    *rest = nl;
+    return line;
+}
+
 /* ---- files that come home ---- */
 
 static int salvage_dir(struct courier *c, int64_t id, char **out)
@@ -107,7 +121,7 @@ static int bring_home(struct courier *c, struct sandbox *s,
     struct e2b_result res = {0};
     struct told told = {s->id};
     int rc = run_script(t, script, cancel, &res, e);
-    char *line, *save = NULL;
+    char *line, *rest;
 
     *bundle = false;
     if (rc == 0 && res.exit_code) {
@@ -116,8 +130,8 @@ static int bring_home(struct courier *c, struct sandbox *s,
     }
     if (rc == 0)
         rc = salvage_dir(c, s->id, &home);
-    for (line = rc ? NULL : strtok_r(res.out.p, "\n", &save); line && !rc;
-         line = strtok_r(NULL, "\n", &save)) {
+    rest = rc ? NULL : res.out.p;
+    while (!rc && (line = next_line(&rest))) {
         static const char *const files[] = {"commits.bundle",
                                             "worktree.patch", "untracked.tar",
                                             NULL};
@@ -232,7 +246,7 @@ int work_save(struct courier *c, struct sandbox *s,
     AUTO_FREE char *script = NULL;
     struct e2b_result res = {0};
     struct repo r;
-    char *line, *save = NULL;
+    char *line, *rest;
     int rc;
 
     *saved = false;
@@ -247,8 +261,8 @@ int work_save(struct courier *c, struct sandbox *s,
             rc = err_set(e, EPROTO, "the save script exited %d",
                          res.exit_code);
     }
-    for (line = rc ? NULL : strtok_r(res.out.p, "\n", &save); line;
-         line = strtok_r(NULL, "\n", &save)) {
+    rest = rc ? NULL : res.out.p;
+    while ((line = next_line(&rest))) {
         char *f[4] = {line, NULL, NULL, NULL};
         struct err why = {0};
         int k = 1;
