@@ -172,8 +172,9 @@ static int create_answer(const struct http_answer *a, struct e2b_box *out,
 
     if (success(a)) {
         rc = answer_box(a, out, e);
-        return rc ? err_set(e, EINPROGRESS, "unclear whether a sandbox was "
-                                            "made: the answer can't be read")
+        return rc ? err_set(e, EINPROGRESS,
+                            "unclear whether a sandbox was "
+                            "made: the answer can't be read")
                   : 0;
     }
     rc = fail_answer(a->status, &a->body, e);
@@ -227,10 +228,8 @@ static int box_call(struct e2b *x, const char *method, const char *id,
                     struct http_answer *a, struct err *e)
 {
     AUTO_FREE char *path = xasprintf("/sandboxes/%s%s", id, verb);
-    struct api_call c = {.method = method,
-                         .path = path,
-                         .body = body,
-                         .limit_ms = limit_ms};
+    struct api_call c = {
+        .method = method, .path = path, .body = body, .limit_ms = limit_ms};
     bool sent;
     int rc = id_check(id, e);
 
@@ -305,10 +304,8 @@ static int connect_once(struct e2b *x, const char *id, int timeout_s,
 {
     AUTO_FREE char *path = xasprintf("/sandboxes/%s/connect", id);
     AUTO_FREE char *body = xasprintf("{\"timeout\":%d}", timeout_s);
-    struct api_call c = {.method = "POST",
-                         .path = path,
-                         .body = body,
-                         .limit_ms = SLOW_MS};
+    struct api_call c = {
+        .method = "POST", .path = path, .body = body, .limit_ms = SLOW_MS};
     bool sent;
     int rc;
 
@@ -426,7 +423,8 @@ static int boxes_add(struct boxes *b, const struct http_answer *a,
         json_decref(j);
         return err_set(e, EPROTO, "the list of sandboxes can't be read");
     }
-    json_array_foreach(j, i, item) {
+    json_array_foreach(j, i, item)
+    {
         if (box_from_json(item, &box, NULL))
             continue;
         if (!matches(&box, name, value)) {
@@ -557,8 +555,7 @@ int e2b_logs(struct e2b *x, const char *id, struct buf *out, struct err *e)
     list = json_object_get(j, "logEntries");
     if (!json_is_array(list))
         list = json_object_get(j, "logs");
-    json_array_foreach(list, i, v)
-        log_line(v, out);
+    json_array_foreach(list, i, v) log_line(v, out);
     json_decref(j);
     http_answer_clear(&a);
     return rc;

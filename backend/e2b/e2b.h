@@ -77,7 +77,7 @@ struct e2b_box {
     int cpu, memory_mb, disk_mb;
     struct e2b_meta {
         char *name, *value;
-    } *meta;
+    } * meta;
     size_t n_meta;
 };
 void e2b_box_clear(struct e2b_box *b);
@@ -90,12 +90,11 @@ void e2b_box_clear(struct e2b_box *b);
  */
 int e2b_create(struct e2b *x, const struct e2b_create *c, int limit_ms,
                struct e2b_cancel *cancel, struct e2b_box *out, struct err *e);
-int e2b_get(struct e2b *x, const char *id, struct e2b_box *out,
-            struct err *e);
+int e2b_get(struct e2b *x, const char *id, struct e2b_box *out, struct err *e);
 /* all pages; name/value NULL lists everything; array owned by the caller */
 int e2b_list(struct e2b *x, const char *meta_name, const char *meta_value,
              struct e2b_box **out, size_t *n, struct err *e);
-int e2b_kill(struct e2b *x, const char *id, struct err *e); /* gone is 0 */
+int e2b_kill(struct e2b *x, const char *id, struct err *e);  /* gone is 0 */
 int e2b_pause(struct e2b *x, const char *id, struct err *e); /* paused is 0 */
 /* running or paused -> running; the deadline is only ever extended */
 int e2b_connect(struct e2b *x, const char *id, int timeout_s,
@@ -121,9 +120,9 @@ struct e2b_run {
     size_t n_env;
     const void *stdin_data; /* sent, then stdin is closed; NULL: none */
     size_t stdin_len;
-    int limit_ms;     /* 0: none; else the process is killed */
-    size_t max_out;   /* bytes kept of each stream, the rest is dropped;
-                       * 0: 1 MiB. Streams of the pump: no such limit */
+    int limit_ms;   /* 0: none; else the process is killed */
+    size_t max_out; /* bytes kept of each stream, the rest is dropped;
+                     * 0: 1 MiB. Streams of the pump: no such limit */
     struct e2b_cancel *cancel;
 };
 struct e2b_result {

@@ -192,8 +192,9 @@ static int key_store(struct e2b *x, const char *key, struct err *e)
     void *p;
 
     if (!visible(key, 1024))
-        return err_set(e, EINVAL, "the API key is empty or has characters "
-                                  "that no key has");
+        return err_set(e, EINVAL,
+                       "the API key is empty or has characters "
+                       "that no key has");
     p = mmap(NULL, (size_t)page, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
@@ -323,9 +324,9 @@ void easy_prepare(struct e2b *x, CURL *h, const char *url)
     curl_easy_setopt(h, CURLOPT_TCP_KEEPIDLE, 20L);
     curl_easy_setopt(h, CURLOPT_TCP_KEEPINTVL, 10L);
     curl_easy_setopt(h, CURLOPT_MAXAGE_CONN, 60L);
-    curl_easy_setopt(h, CURLOPT_HTTP_VERSION,
-                     (long)(tls ? CURL_HTTP_VERSION_2TLS
-                                : CURL_HTTP_VERSION_1_1));
+    curl_easy_setopt(
+        h, CURLOPT_HTTP_VERSION,
+        (long)(tls ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
     if (x->unix_socket) {
         curl_easy_setopt(h, CURLOPT_UNIX_SOCKET_PATH, x->unix_socket);
         curl_easy_setopt(h, CURLOPT_PROXY, "");

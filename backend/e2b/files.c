@@ -83,13 +83,14 @@ int e2b_ls(const struct e2b_target *t, const char *path, int depth,
 
     *out = NULL;
     *n = 0;
-    rc = rpc(t, FS "ListDir",
-             json_pack("{s:s,s:i}", "path", path, "depth",
-                       depth < 1 ? 1 : depth),
-             false, LS_MS, &j, e);
+    rc = rpc(
+        t, FS "ListDir",
+        json_pack("{s:s,s:i}", "path", path, "depth", depth < 1 ? 1 : depth),
+        false, LS_MS, &j, e);
     list = json_object_get(j, "entries"); /* absent when empty */
     *out = xcalloc(json_array_size(list), sizeof(**out));
-    json_array_foreach(list, i, item) {
+    json_array_foreach(list, i, item)
+    {
         if (!entry_from_json(item, &(*out)[*n], NULL))
             ++*n;
         else
@@ -133,8 +134,7 @@ int e2b_signal(const struct e2b_target *t, int pid, int sig, struct err *e)
     if (sig != 9 && sig != 15)
         return err_set(e, EINVAL, "only signals 9 and 15 can be sent");
     rc = rpc(t, "/process.Process/SendSignal",
-             json_pack("{s:{s:i},s:s}", "process", "pid", pid, "signal",
-                       name),
+             json_pack("{s:{s:i},s:s}", "process", "pid", pid, "signal", name),
              false, HTTP_LIMIT_MS, NULL, e);
     return rc == -ENOENT ? 0 : rc;
 }
@@ -200,8 +200,7 @@ static bool on_bytes(void *arg, const char *p, size_t n)
     g->seen += (int64_t)n;
     p += skip;
     n -= (size_t)skip;
-    room = (g->len < 0 ? READ_MAX : g->len) -
-           (int64_t)(g->out->n - g->begin);
+    room = (g->len < 0 ? READ_MAX : g->len) - (int64_t)(g->out->n - g->begin);
     if ((int64_t)n > room) {
         if (g->len < 0)
             return false;
@@ -220,10 +219,10 @@ static int read_result(const struct reading *g, const struct http_answer *a,
         return err_set(e, EPROTO, "the server sent another part");
     if (a->status == 206 && g->seen != (int64_t)(g->out->n - g->begin))
         return err_set(e, EPROTO, "the server sent more than asked for");
+    if (a->range_at >= 0 && g->seen != a->range_end - a->range_at + 1)
+        return err_set(e, EHOSTUNREACH, "the answer was cut short");
     if (total)
-        *total = whole             ? g->seen
-                 : a->total >= 0   ? a->total
-                                   : g->off + g->seen;
+        *total = whole ? g->seen : a->total >= 0 ? a->total : g->off + g->seen;
     return 0;
 }
 
@@ -246,10 +245,8 @@ static int read_once(const struct e2b_target *t, const char *path,
 {
     struct http_answer a = {0};
     AUTO_FREE char *url = NULL;
-    struct http_req r = {.method = "GET",
-                         .idle_ms = STALL_MS,
-                         .sink = on_bytes,
-                         .sink_arg = g};
+    struct http_req r = {
+        .method = "GET", .idle_ms = STALL_MS, .sink = on_bytes, .sink_arg = g};
     struct curl_slist *h;
     bool sent;
     int rc = files_url(t, path, NULL, &url, e);

@@ -23,7 +23,7 @@ void http_answer_clear(struct http_answer *a)
     buf_wipe(&a->body); /* it may hold a token */
     memset(a, 0, sizeof(*a));
     a->retry_after = -1;
-    a->range_at = a->total = -1;
+    a->range_at = a->range_end = a->total = -1;
 }
 
 /* ---- what curl calls ---- */
@@ -55,10 +55,12 @@ static size_t on_body(char *p, size_t one, size_t n, void *arg)
 static void range_read(struct http_answer *a, const char *v)
 {
     const char *slash = strchr(v, '/');
-    long long at;
+    long long at, end;
 
-    if (sscanf(v, "bytes %lld-", &at) == 1 && at >= 0)
+    if (sscanf(v, "bytes %lld-%lld", &at, &end) == 2 && at >= 0 && end >= at) {
         a->range_at = at;
+        a->range_end = end;
+    }
     if (slash)
         text_int(slash + 1, 0, INT64_MAX, &a->total);
 }
@@ -79,6 +81,8 @@ static size_t on_header(char *p, size_t one, size_t n, void *arg)
         a->status = v ? strtol(v, NULL, 10) : 0;
         return n;
     }
+    if (n <= 2 && (*p == '\r' || *p == '\n'))
+        a->whole_head = true;
     if (!v)
         return n;
     *v = 0;
@@ -276,6 +280,8 @@ static int try_result(struct try_state *t, int rc, struct err *e)
         return err_set(e, EIO, "what is to be sent can't be read");
     if (rc)
         return http_failure((CURLcode)rc, t->r->url, t->detail, e);
+    if (t->a->status && !t->a->whole_head)
+        return err_set(e, EHOSTUNREACH, "the answer was cut short");
     if (!t->a->status)
         return err_set(e, EPROTO, "the answer is no HTTP");
     return 0;
@@ -378,7 +384,8 @@ int http_call(struct e2b *x, const struct http_req *r, struct http_answer *a,
     for (int tries = 1;; tries++) {
         res = http_try(x, s, r, a, fd_start, &now_sent, e);
         *sent = now_sent;
-        if (tries >= HTTP_TRIES || !again(r, a, res, now_sent, tries, fd_start))
+        if (tries >= HTTP_TRIES ||
+            !again(r, a, res, now_sent, tries, fd_start))
             break;
         wait = http_backoff(tries);
         if (!res && a->retry_after >= 0)

@@ -42,8 +42,10 @@ struct http_answer {
     long status;
     struct buf body; /* of an error, or without a sink */
     char next_token[512];
-    int retry_after;         /* seconds, -1 if not told */
-    int64_t range_at, total; /* of Content-Range, -1 if not told */
+    int retry_after;                    /* seconds, -1 if not told */
+    int64_t range_at, range_end, total; /* Content-Range, -1 if not told */
+    bool
+        whole_head; /* curl takes an answer cut in its head for an empty one */
     bool too_big;
 };
 void http_answer_clear(struct http_answer *a);

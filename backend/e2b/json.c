@@ -185,7 +185,8 @@ static void meta_from_json(json_t *j, struct e2b_box *b)
     json_t *v;
 
     b->meta = xcalloc(json_object_size(j), sizeof(*b->meta));
-    json_object_foreach(j, name, v) {
+    json_object_foreach(j, name, v)
+    {
         if (!json_is_string(v))
             continue;
         b->meta[b->n_meta].name = xstrdup(name);

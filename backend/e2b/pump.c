@@ -310,8 +310,7 @@ static void sweep(struct e2b_pump *p, int64_t now)
         next = s->next;
         if (s->end_ms && now >= s->end_ms)
             finish_words(s, ETIMEDOUT, "the stream's time is over");
-        else if (!s->stream.paused &&
-                 now - s->stream.last_ms > STREAM_DEAD_MS)
+        else if (!s->stream.paused && now - s->stream.last_ms > STREAM_DEAD_MS)
             finish_words(s, ETIMEDOUT, "the stream went silent");
         else if (s->feed.failed)
             touch(s);

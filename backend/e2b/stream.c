@@ -121,8 +121,8 @@ static void on_data_event(struct stream *s, const json_t *data)
             continue;
         buf_clear(&raw);
         if (base64_decode(&raw, text, strlen(text))) {
-            stream_fail(s, err_set(&s->why, EPROTO,
-                                   "the stream has broken base64"));
+            stream_fail(
+                s, err_set(&s->why, EPROTO, "the stream has broken base64"));
             return;
         }
         if (raw.n && !s->on_data(s->arg, kinds[i].fd, raw.p, raw.n))
@@ -174,8 +174,8 @@ static void drain(struct stream *s)
         json_t *j = json_read(p, n);
 
         if (!json_is_object(j))
-            stream_fail(s, err_set(&s->why, EPROTO,
-                                   "the stream has what is no JSON"));
+            stream_fail(
+                s, err_set(&s->why, EPROTO, "the stream has what is no JSON"));
         else if (flags & ENVELOPE_END)
             on_finish(s, j);
         else
@@ -183,8 +183,8 @@ static void drain(struct stream *s)
         json_decref(j);
     }
     if (rc < 0)
-        stream_fail(s, err_set(&s->why, EPROTO,
-                               "the stream has no Connect framing"));
+        stream_fail(
+            s, err_set(&s->why, EPROTO, "the stream has no Connect framing"));
 }
 
 static size_t on_body(char *p, size_t one, size_t n, void *arg)

@@ -43,9 +43,8 @@ static size_t ignore(char *p, size_t one, size_t n, void *arg)
 
 static void faults(double rate, const char *kinds, int seed)
 {
-    AUTO_FREE char *url =
-        xasprintf("%s/__proxy/set?rate=%g&kinds=%s&seed=%d", proxy, rate,
-                  kinds, seed);
+    AUTO_FREE char *url = xasprintf("%s/__proxy/set?rate=%g&kinds=%s&seed=%d",
+                                    proxy, rate, kinds, seed);
     CURL *h = curl_easy_init();
 
     curl_easy_setopt(h, CURLOPT_URL, url);
@@ -109,8 +108,10 @@ static void writing(int seed)
         else
             wrong++;
     }
-    promise(!wrong, "what was said to be written is written (%d right, "
-                    "%d errors)", right, errors);
+    promise(!wrong,
+            "what was said to be written is written (%d right, "
+            "%d errors)",
+            right, errors);
     promise(right > errors, "most writes get through");
 }
 
@@ -151,8 +152,9 @@ static void running(int seed)
         twice += lines_of(file) > 1;
         lost += !rc && lines_of(file) != 1;
     }
-    promise(!wrong && !lost, "a command that is said to have run has run, "
-                             "its output is whole (%d right, %d errors)",
+    promise(!wrong && !lost,
+            "a command that is said to have run has run, "
+            "its output is whole (%d right, %d errors)",
             right, errors);
     promise(!twice, "no command ran twice");
     promise(right > 0, "commands get through");
@@ -221,8 +223,10 @@ static void streaming(int seed)
     }
     e2b_pump_stop(p);
     free(v);
-    promise(!wrong, "a stream is whole or broken, never wrong (%d whole, "
-                    "%d broken)", right, errors);
+    promise(!wrong,
+            "a stream is whole or broken, never wrong (%d whole, "
+            "%d broken)",
+            right, errors);
 }
 
 /* ---- the control plane ---- */
@@ -282,10 +286,11 @@ static void creating(int seed)
         if (n)
             e2b_kill(direct, id, NULL);
     }
-    promise(!wrong, "never a second sandbox, never an unknown one (%d made, "
-                    "%d unclear, %d refused)", made, unclear, refused);
-    promise(gone > not_gone, "kills get through (%d, %d not)", gone,
-            not_gone);
+    promise(!wrong,
+            "never a second sandbox, never an unknown one (%d made, "
+            "%d unclear, %d refused)",
+            made, unclear, refused);
+    promise(gone > not_gone, "kills get through (%d, %d not)", gone, not_gone);
 }
 
 int main(int argc, char **argv)

@@ -112,11 +112,11 @@ static int teardown(void **state)
     return 0;
 }
 
-#define NEEDS_BOX() \
-    do { \
-        (void)state; \
-        if (!t.id) \
-            skip(); \
+#define NEEDS_BOX()                                                           \
+    do {                                                                      \
+        (void)state;                                                          \
+        if (!t.id)                                                            \
+            skip();                                                           \
     } while (0)
 
 /* success, or the words that say why not */
@@ -225,7 +225,9 @@ static void test_exec_limit(void **state)
     assert_true(r.out.n > 1);
     e2b_result_clear(&r);
     good(sh("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' |"
-                        " grep -c 'sleep 61[.]5'", &r, &e), &e);
+            " grep -c 'sleep 61[.]5'",
+            &r, &e),
+         &e);
     assert_string_equal(buf_str(&r.out), "0\n");
     e2b_result_clear(&r);
 }
@@ -326,9 +328,8 @@ static void test_pump(void **state)
     struct e2b_pump *p;
     struct seen v[20];
     struct e2b_stream *s[20];
-    struct e2b_run c = {.cmd = "seq 1 20000; exec cat",
-                        .stdin_data = "end\n",
-                        .stdin_len = 4};
+    struct e2b_run c = {
+        .cmd = "seq 1 20000; exec cat", .stdin_data = "end\n", .stdin_len = 4};
     AUTO_BUF struct buf want = {0};
 
     NEEDS_BOX();
@@ -344,11 +345,14 @@ static void test_pump(void **state)
         s[i] = e2b_stream_start(p, &t, &c, &ops, &v[i]);
     }
     for (int i = 0; i < 20; i++) {
+        bool whole = false;
+
         while (v[i].pause && sem_trywait(&v[i].end)) {
             sem_wait(&v[i].data);
+            whole = v[i].out.n == want.n;
             e2b_stream_resume(s[i]);
-            if (v[i].out.n == want.n)
-                v[i].pause = false;
+            if (whole)
+                break;
         }
         sem_wait(&v[i].end);
         assert_int_equal(v[i].code, 0);

@@ -102,24 +102,30 @@ static void test_errors(void **state)
     assert_string_equal(e.text, "no key (HTTP 401)");
     assert_int_equal(refusal(404, "{\"code\":404,\"message\":\"gone\"}", &e),
                      -ENOENT);
-    assert_int_equal(refusal(409, "{\"code\":\"already_exists\"}", &e), -EEXIST);
+    assert_int_equal(refusal(409, "{\"code\":\"already_exists\"}", &e),
+                     -EEXIST);
     assert_int_equal(refusal(409, "{\"code\":409}", &e), -EBUSY);
     assert_int_equal(refusal(400, "{\"code\":\"failed_precondition\"}", &e),
                      -EINVAL);
     assert_int_equal(refusal(429, "", &e), -EAGAIN);
     assert_string_equal(e.text, "too many requests (HTTP 429)");
-    assert_int_equal(refusal(500, "{\"code\":\"internal\",\"message\":\"x\"}", &e),
-                     -EIO);
-    assert_int_equal(refusal(502, "{\"sandboxId\":\"i\",\"message\":\"The sandbox "
-                               "was not found\",\"code\":502}", &e),
+    assert_int_equal(
+        refusal(500, "{\"code\":\"internal\",\"message\":\"x\"}", &e), -EIO);
+    assert_int_equal(refusal(502,
+                             "{\"sandboxId\":\"i\",\"message\":\"The sandbox "
+                             "was not found\",\"code\":502}",
+                             &e),
                      -EHOSTDOWN);
-    assert_int_equal(refusal(503, "{\"code\":\"unavailable\"}", &e), -EHOSTDOWN);
+    assert_int_equal(refusal(503, "{\"code\":\"unavailable\"}", &e),
+                     -EHOSTDOWN);
     assert_int_equal(refusal(504, "upstream request timeout", &e), -ETIMEDOUT);
     assert_string_equal(e.text, "upstream request timeout (HTTP 504)");
     assert_int_equal(refusal(507, "{\"code\":507}", &e), -ENOSPC);
     assert_int_equal(refusal(302, "", &e), -EPROTO);
-    assert_int_equal(refusal(502, "<html>\n<head><title>502 Bad Gateway</title>"
-                               "</head>\r\n<body><h1>Sorry\033[31m</h1>", &e),
+    assert_int_equal(refusal(502,
+                             "<html>\n<head><title>502 Bad Gateway</title>"
+                             "</head>\r\n<body><h1>Sorry\033[31m</h1>",
+                             &e),
                      -EHOSTDOWN);
     assert_string_equal(e.text, "502 Bad Gateway Sorry^[[31m (HTTP 502)");
 }
@@ -172,8 +178,7 @@ static void test_lenient(void **state)
     READS("{\"a\":\"ok\"}", "ok");
     READS("{\"a\":\"x\\ud800y\"}", "x\xef\xbf\xbdy");
     READS("{\"a\":\"\\udc00\\ud800\"}", "\xef\xbf\xbd\xef\xbf\xbd");
-    READS("{\"a\":\"\\ud83d\\ude00\\ud83d\"}",
-          "\xf0\x9f\x98\x80\xef\xbf\xbd");
+    READS("{\"a\":\"\\ud83d\\ude00\\ud83d\"}", "\xf0\x9f\x98\x80\xef\xbf\xbd");
     READS("{\"a\":\"b\xff\xc3\"}", "b\xef\xbf\xbd\xef\xbf\xbd");
     READS("{\"a\":\"b\nc\",\"n\":1}", "b c");
     READS("{\"a\":\"x\",\"n\":99999999999999999999999}", "x");
@@ -214,7 +219,8 @@ static void test_mutations(void **state)
 static void test_box(void **state)
 {
     static const char text[] =
-        "{\"sandboxID\":\"i0abc\",\"templateID\":\"base\",\"state\":\"paused\","
+        "{\"sandboxID\":\"i0abc\",\"templateID\":\"base\",\"state\":"
+        "\"paused\","
         "\"domain\":null,\"envdAccessToken\":\"tok\",\"metadata\":"
         "{\"a\":\"b\",\"bad\":3},\"cpuCount\":\"2\",\"memoryMB\":-5,"
         "\"endAt\":\"2026-11-29T12:00:01Z\"}";

@@ -130,9 +130,8 @@ static struct e2b *client(void)
 }
 
 #define START(steps) server_start(steps, ARRAY_LEN(steps))
-#define HEAD(status, type) \
-    "HTTP/1.1 " status "\r\nContent-Type: " type \
-    "\r\nConnection: close\r\n"
+#define HEAD(status, type)                                                    \
+    "HTTP/1.1 " status "\r\nContent-Type: " type "\r\nConnection: close\r\n"
 #define JSON(status, body) HEAD(status, "application/json") "\r\n" body
 
 /* ---- control plane ---- */
@@ -149,10 +148,10 @@ static int make(struct e2b *x, struct e2b_cancel *cancel, int limit_ms,
     return e2b_create(x, &c, limit_ms, cancel, b, e);
 }
 
-#define SANDBOX JSON("201 Created", \
-                     "{\"sandboxID\":\"iabc\",\"templateID\":\"base\"," \
-                     "\"clientID\":\"c\",\"envdVersion\":\"0.6.13\"," \
-                     "\"envdAccessToken\":\"tok\"}")
+#define SANDBOX                                                               \
+    JSON("201 Created", "{\"sandboxID\":\"iabc\",\"templateID\":\"base\","    \
+                        "\"clientID\":\"c\",\"envdVersion\":\"0.6.13\","      \
+                        "\"envdAccessToken\":\"tok\"}")
 
 static void test_create(void **state)
 {
@@ -188,6 +187,8 @@ static void test_create_unclear(void **state)
         JSON("201 Created", "{\"sandboxID\":\"ia"),
         HEAD("201 Created", "text/plain") "Content-Length: 99\r\n\r\nhalf",
         JSON("200 OK", ""),
+        "HTTP/1.1 201 Created\r\nContent-",
+        "HTTP/1.1 404 No\r\n",
     };
     struct e2b_box b;
     struct err e;
@@ -226,14 +227,16 @@ static void test_create_refused(void **state)
 {
     static const struct step steps[] = {
         {.want = "POST /sandboxes ",
-         .answer = HEAD("429 Slow", "application/json") "Retry-After: 0\r\n\r\n"
-                                                        "{\"code\":429}"},
+         .answer =
+             HEAD("429 Slow", "application/json") "Retry-After: 0\r\n\r\n"
+                                                  "{\"code\":429}"},
         {.want = "POST /sandboxes ",
          .answer = JSON("429 Full", "{\"code\":429,\"message\":\"you have "
                                     "reached the maximum\"}")},
         {.want = "POST /sandboxes ",
-         .answer = JSON("404 No", "{\"code\":404,\"message\":\"template 'base' "
-                                  "not found\"}")},
+         .answer =
+             JSON("404 No", "{\"code\":404,\"message\":\"template 'base' "
+                            "not found\"}")},
         {.want = "POST /sandboxes ",
          .answer = JSON("401 No", "{\"code\":401,\"message\":\"bad\"}")},
     };
@@ -352,10 +355,13 @@ static void test_list(void **state)
     static const struct step steps[] = {
         {.want = "GET /v2/sandboxes?state=running,paused&limit=100&"
                  "metadata=a%3Db%252520c ",
-         .answer = HEAD("200 OK", "application/json") "X-Next-Token: t+1\r\n"
-                   "\r\n[{\"sandboxID\":\"i1\",\"metadata\":{\"a\":\"b c\"}},"
-                   "{\"sandboxID\":\"i2\",\"metadata\":{\"a\":\"other\"}},"
-                   "{\"sandboxID\":\"\\ud800\"},7]"},
+         .answer = HEAD("200 OK",
+                        "application/json") "X-Next-Token: t+1\r\n"
+                                            "\r\n[{\"sandboxID\":\"i1\","
+                                            "\"metadata\":{\"a\":\"b c\"}},"
+                                            "{\"sandboxID\":\"i2\","
+                                            "\"metadata\":{\"a\":\"other\"}},"
+                                            "{\"sandboxID\":\"\\ud800\"},7]"},
         {.want = "GET /v2/sandboxes?state=running,paused&limit=100&"
                  "metadata=a%3Db%252520c&nextToken=t%2B1 ",
          .answer = JSON("200 OK", "[{\"sandboxID\":\"i3\",\"metadata\":"
@@ -390,23 +396,28 @@ static void test_read(void **state)
 {
     static const struct step steps[] = {
         {.want = "GET /files?path=%2Fa%20b ",
+         .answer = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nX-Cu"},
+        {.want = "GET /files?path=%2Fa%20b ",
          .answer = HEAD("200 OK", "text/plain") "Content-Length: 10\r\n\r\n"
                                                 "01234"},
         {.want = "GET /files?path=%2Fa%20b ",
          .answer = HEAD("200 OK", "text/plain") "Content-Length: 10\r\n\r\n"
                                                 "0123456789"},
         {.want = "GET /files?path=f ",
-         .answer = HEAD("206 Part", "text/plain") "Content-Range: bytes 4-6/10"
-                   "\r\nContent-Length: 3\r\n\r\n456"},
+         .answer = HEAD("206 Part",
+                        "text/plain") "Content-Range: bytes 4-6/10"
+                                      "\r\nContent-Length: 3\r\n\r\n456"},
         {.want = "GET /files?path=f ",
          .answer = HEAD("416 Range", "text/plain") "Content-Range: bytes */10"
-                   "\r\n\r\n"},
+                                                   "\r\n\r\n"},
         /* one that knows no ranges */
         {.want = "GET /files?path=f ",
          .answer = HEAD("200 OK", "text/plain") "\r\n0123456789"},
         {.want = "GET /files?path=f ",
-         .answer = HEAD("206 Part", "text/plain") "Content-Range: bytes 0-9/10"
-                   "\r\nContent-Length: 10\r\n\r\n0123456789"},
+         .answer =
+             HEAD("206 Part",
+                  "text/plain") "Content-Range: bytes 0-9/10"
+                                "\r\nContent-Length: 10\r\n\r\n0123456789"},
         {.want = "GET /files?path=%0A ",
          .answer = JSON("404 No", "{\"code\":404,\"message\":\"no\\n\"}")},
     };
@@ -574,8 +585,9 @@ static void test_exec_cuts(void **state)
 
         exec_gives(&part, -EHOSTUNREACH, 0);
     }
-    frame(&b, 0, "{\"event\":{\"end\":{\"exitCode\":-1,\"status\":"
-                 "\"signal: killed\"}}}");
+    frame(&b, 0,
+          "{\"event\":{\"end\":{\"exitCode\":-1,\"status\":"
+          "\"signal: killed\"}}}");
     exec_gives(&b, 0, 137); /* the end is known, though no last word came */
     buf_free(&b);
 }
@@ -609,9 +621,10 @@ static void test_exec_errors(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct buf b = {0};
 
-        buf_adds(&b, i ? JSON("502 Bad", "{\"sandboxId\":\"iabc\",\"code\":502,"
-                                         "\"message\":\"not found\"}")
-                       : JSON("401 No", "{\"code\":401}"));
+        buf_adds(&b,
+                 i ? JSON("502 Bad", "{\"sandboxId\":\"iabc\",\"code\":502,"
+                                     "\"message\":\"not found\"}")
+                   : JSON("401 No", "{\"code\":401}"));
         exec_gives(&b, i ? -EHOSTDOWN : -EACCES, 0);
         buf_free(&b);
     }
