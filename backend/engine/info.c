@@ -33,7 +33,7 @@ static void set_int(json_t *j, const char *key, int64_t v)
 
 static void dump(json_t *j, struct buf *out)
 {
-    char *text = json_dumps(j, JSON_INDENT(2));
+    char *text = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
 
     buf_adds(out, text ? text : "{}");
     buf_addc(out, '\n');

@@ -122,7 +122,7 @@ void tx_event(struct tx *tx, int64_t project, struct oid o, const char *event,
         json_object_update(j, extra);
         json_decref(extra);
     }
-    text = json_dumps(j, JSON_COMPACT);
+    text = json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(12));
     json_decref(j);
     if (!text)
         return;
