@@ -134,6 +134,7 @@ static void box_free(struct box *b)
     close_cleanup(&b->j.sock);
     close_cleanup(&b->j.pidfd);
     close_cleanup(&b->j.root_fd);
+    cgroup_close(&b->cg);
     box_spec_free(&b->spec);
     strings_free(b->env);
     free(b->dir);
@@ -509,6 +510,7 @@ static struct box *box_new(struct box_spec *s)
     b->dir = xasprintf("%s/boxes/%s", host.data, b->id);
     b->refs = 2; /* the caller's and that of the list */
     b->j = (struct jail){ .sock = -1, .pidfd = -1, .root_fd = -1 };
+    cgroup_none(&b->cg);
     pthread_mutex_init(&b->op, NULL);
     pthread_mutex_init(&b->call_mu, NULL);
     pthread_cond_init(&b->call_cond, NULL);

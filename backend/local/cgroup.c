@@ -125,7 +125,8 @@ static char *find_base(const char *controller)
         const char *rest = own;
         size_t n;
 
-        if (!dash || sscanf(line, "%*s %*s %*s %1023s %1023s", root, at) != 2 ||
+        if (!dash ||
+            sscanf(line, "%*s %*s %*s %1023s %1023s", root, at) != 2 ||
             sscanf(dash, " - %63s %*s %1023s", type, super) != 2)
             continue;
         if (*controller ? strcmp(type, "cgroup") != 0 ||
@@ -322,12 +323,18 @@ static void set_limits(struct cgroup *g, int64_t mem, double cpus, int pids)
         file_write(g->dir[CG_PIDS], "pids.max", n);
 }
 
+void cgroup_none(struct cgroup *g)
+{
+    *g = (struct cgroup){ .freezer_procs = -1, .freezer_state = -1 };
+    for (int i = 0; i < CG_PARTS; i++)
+        g->join[i] = -1;
+}
+
 void cgroup_make(struct cgroup *g, const char *id, int64_t mem_bytes,
                  double cpus, int pids)
 {
-    *g = (struct cgroup){ .freezer_procs = -1, .freezer_state = -1 };
+    cgroup_none(g);
     for (int i = 0; i < CG_PARTS; i++) {
-        g->join[i] = -1;
         if (!cg.base[i])
             continue;
         /* in version 2 one group is all of them; what is to be frozen is in
@@ -432,12 +439,17 @@ int cgroup_ooms(const struct cgroup *g)
 void cgroup_remove(struct cgroup *g)
 {
     for (int i = CG_PARTS - 1; i >= 0; i--) {
-        close_cleanup(&g->join[i]);
         if (g->dir[i] && (!cg.v2 || i == CG_MEMORY || i == CG_FREEZER))
             remove_dir(g->dir[i]);
         free(g->dir[i]);
         g->dir[i] = NULL;
     }
+}
+
+void cgroup_close(struct cgroup *g)
+{
+    for (int i = 0; i < CG_PARTS; i++)
+        close_cleanup(&g->join[i]);
     close_cleanup(&g->freezer_procs);
     close_cleanup(&g->freezer_state);
 }

@@ -38,7 +38,11 @@ int64_t cgroup_memory(const struct cgroup *g); /* bytes in use, or -1 */
 int64_t cgroup_cache(const struct cgroup *g);
 int64_t cgroup_cpu_us(const struct cgroup *g); /* used so far, or -1 */
 int cgroup_ooms(const struct cgroup *g);       /* processes killed, or 0 */
-/* kills what is in it and removes it; may be called twice */
+/* kills what is in it and removes it; may be called twice. The descriptors
+ * stay until cgroup_close, as another thread may be thawing with them */
 void cgroup_remove(struct cgroup *g);
+void cgroup_close(struct cgroup *g);
+/* no group, no descriptors */
+void cgroup_none(struct cgroup *g);
 
 #endif

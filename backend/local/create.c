@@ -284,7 +284,8 @@ int create_parse(json_t *body, bool v2, bool local, struct box_spec *s,
         (!json_is_object(meta) || !all_strings(meta)))
         return bad(e, "metadata must be an object of strings");
     s->metadata = json_is_object(meta) ? json_incref(meta) : json_object();
-    if ((rc = take_template(body, s, e)) || (rc = take_timeout(body, v2, s, e)))
+    if ((rc = take_template(body, s, e)) ||
+        (rc = take_timeout(body, v2, s, e)))
         return rc;
     if ((rc = take_env(body, s, e)) || (rc = take_life(body, v2, s, e)))
         return rc;

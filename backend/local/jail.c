@@ -75,7 +75,8 @@ static const struct {
 } etc_files[] = {
     { "passwd", "root:x:0:0:root:/root:/bin/bash\n"
                 "user:x:1000:1000:user:/home/user:/bin/bash\n"
-                "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n" },
+                "nobody:x:65534:65534:nobody:/nonexistent:"
+                "/usr/sbin/nologin\n" },
     { "group", "root:x:0:\nuser:x:1000:\ntty:x:5:\nnogroup:x:65534:\n" },
     { "hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n" },
     { "hostname", "sandbox\n" },

@@ -304,7 +304,7 @@ static void set_log_level(void)
 
 int main(int argc, char **argv)
 {
-    struct options o;
+    static struct options o; /* what it points to is kept to the end */
     struct err e = {0};
     sigset_t ends;
     int status, lock, tell = -1, rc;

@@ -339,13 +339,13 @@ has 'is in the log' "$out" 'out of memory'
 is 'a line is JSON' "$(field '.logs[-1].line | fromjson | .level')" error
 call GET "/v2/sandboxes/$id/logs?direction=forward"
 is 'the new log' "$(field '.logs[-1].level')" error
-run 'for i in $(seq 3000); do sleep 20 & done; wait' >/dev/null 2>&1 &
+run 'for i in $(seq 3000); do sleep 20.75 & done; wait' >/dev/null 2>&1 &
 sleep 3
-[ "$(pgrep -fc 'sleep 20')" -le 2100 ] && ok 'processes are limited' || bad 'processes'
+[ "$(pgrep -fc 'sleep 20.75')" -le 2100 ] && ok 'processes are limited' || bad 'processes'
 call DELETE "/sandboxes/$id"
 is 'it can be killed then' "$st" 204
 wait $! 2>/dev/null
-gone 'sleep 20' && ok 'nothing stays' || bad 'nothing stays'
+gone 'sleep 20.75' && ok 'nothing stays' || bad 'nothing stays'
 call GET "/sandboxes/$first/metrics"
 has 'metrics' "$out" '"memUsed"'
 
