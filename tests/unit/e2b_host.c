@@ -10,6 +10,7 @@
 #include <jansson.h>
 #include <libgen.h>
 #include <limits.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -363,6 +364,45 @@ static void test_pump(void **state)
     e2b_pump_stop(p);
 }
 
+/* one endpoint, many threads */
+static void *worker(void *arg)
+{
+    AUTO_FREE char *path = xasprintf("worker-%d", *(int *)arg);
+    int wrong = 0;
+
+    for (int i = 0; i < 10; i++) {
+        AUTO_BUF struct buf b = {0};
+        AUTO_FREE char *text = xasprintf("%s %d", path, i);
+        AUTO_FREE char *cmd = xasprintf("cat %s", path);
+        struct e2b_result r;
+
+        wrong += e2b_write(&t, path, text, strlen(text), NULL, NULL) != 0;
+        wrong += e2b_read(&t, path, 0, -1, &b, NULL, NULL) != 0;
+        wrong += strcmp(buf_str(&b), text) != 0;
+        wrong += sh(cmd, &r, NULL) != 0;
+        wrong += strcmp(buf_str(&r.out), text) != 0;
+        e2b_result_clear(&r);
+    }
+    *(int *)arg = wrong;
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    pthread_t th[8];
+    int arg[8];
+
+    NEEDS_BOX();
+    for (int i = 0; i < 8; i++) {
+        arg[i] = i;
+        pthread_create(&th[i], NULL, worker, &arg[i]);
+    }
+    for (int i = 0; i < 8; i++) {
+        pthread_join(th[i], NULL);
+        assert_int_equal(arg[i], 0);
+    }
+}
+
 static void test_pause(void **state)
 {
     struct e2b_box b;
@@ -413,7 +453,8 @@ int main(void)
         cmocka_unit_test(test_exec_stdin), cmocka_unit_test(test_exec_limit),
         cmocka_unit_test(test_files),      cmocka_unit_test(test_big_file),
         cmocka_unit_test(test_pump),       cmocka_unit_test(test_wrong_token),
-        cmocka_unit_test(test_logs),       cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_logs),       cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_pause),
     };
 
     e2b_init();
