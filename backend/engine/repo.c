@@ -266,6 +266,7 @@ static int run_setup(struct courier *c, struct sandbox *s,
 
     if (!cmd)
         return 0;
+    buf_adds(&script, "set -a\n");
     rc = tool_get(d, s->tool, &tool, e);
     if (rc == 0)
         rc = env_script(c, d, s, tool, &script, e);
@@ -274,7 +275,7 @@ static int run_setup(struct courier *c, struct sandbox *s,
         buf_wipe(&script);
         return rc;
     }
-    buf_addf(&script, "\n{\n%s\n} </dev/null\n", cmd);
+    buf_addf(&script, "\nset +a\n{\n%s\n} </dev/null\n", cmd);
     repo_log(c, s->id, "$ %s\n", cmd);
     rc = run_logged(c, s, t,
                     &(struct e2b_run){.argv = argv,
