@@ -10,9 +10,12 @@
  *   init.c     PID 1 inside (the same program, started as `--init`): makes
  *              processes on request, reaps, passes descriptors
  *   net.c      the network of a box
- *   process.c  process.Process: Start, Connect, List, signals, stdin, pty
- *   fs.c       filesystem.Filesystem: Stat, ListDir, ..., watchers
- *   files.c    GET and POST /files, signatures, compose
+ *   process.c  process.Process: Start, Connect, List, signals, stdin, pty;
+ *              proc.c, sub.c, pump.c, pty.c: the processes and who listens
+ *   fs.c       filesystem.Filesystem: Stat, ListDir, ...; watcher.c, watch.c
+ *   files.c    GET and POST /files, signatures, compose; multipart.c,
+ *              filemeta.c
+ *   boxfs.c    the files of a box by path, as its user
  *   connect.c  Connect envelopes, JSON unary answers and errors
  *
  * A box is used under a reference (box_get/box_put), so a handler can go on
