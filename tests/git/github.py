@@ -15,6 +15,7 @@ entry that fits is taken off and answered:
   "status": "html"  502 with a page
   "status": "hide"  (GET of a list) an empty list, as if behind
 
+GITHUB_RECORD=FILE in the environment: calls and answers, a JSON line each.
 POST /_/OWNER/NAME/pulls/N {"state": "closed", "merged": true} changes one.
 Ends by a signal, or with
 --until-eof at the end of its standard input.
@@ -28,6 +29,9 @@ import re
 import sys
 import threading
 import urllib.parse
+
+sys.dont_write_bytecode = True
+import github_shapes as shapes  # noqa: E402
 
 lock = threading.Lock()
 
@@ -82,6 +86,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def answer(self, status, value, headers=None):
+        self.record(status, value)
         body = b"" if status == 304 else json.dumps(value).encode()
         etag = 'W/"%s"' % hashlib.sha1(json.dumps(value).encode()).hexdigest()
         if status == 200 and self.command == "GET" and \
@@ -97,6 +102,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def record(self, status, value):
+        if os.environ.get("GITHUB_RECORD") and "/_/" not in self.path:
+            with open(os.environ["GITHUB_RECORD"], "a") as f:
+                f.write(json.dumps({
+                    "method": self.command, "path": self.path,
+                    "body": self.raw, "status": status,
+                    "answer": value}) + "\n")
+
     def cut(self):
         self.close_connection = True
         self.connection.close()
@@ -104,10 +117,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def serve(self):
         n = int(self.headers.get("Content-Length") or 0)
         raw = self.rfile.read(n)
+        self.raw = raw.decode("utf-8", "replace")
         with lock:
             with open(self.state.path("calls"), "a") as f:
-                f.write("%s %s %s\n" % (self.command, self.path,
-                                        raw.decode("utf-8", "replace")))
+                f.write("%s %s %s\n" % (self.command, self.path, self.raw))
             fault = self.state.take_fault(self.command, self.path)
             kind = fault["status"] if fault else None
             if kind == "lost":
@@ -159,10 +172,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not m or m.group(2) == "missing":
             return 404, refusal("Not Found")
         owner, name, rest = m.groups()
-        mine = [p for p in pulls
-                if p["base"]["repo"]["full_name"] == owner + "/" + name]
+        mine = [p for p in pulls if p["repo"] == owner + "/" + name]
         if rest == "pulls" and self.command == "GET":
-            return 200, self.listed(mine, query)
+            return 200, self.listed(mine, owner, query)
         if rest == "pulls" and self.command == "POST":
             return self.create(pulls, mine, owner, name, body)
         m = re.fullmatch(r"pulls/(\d+)", rest)
@@ -173,13 +185,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.label(pulls, mine, int(m.group(1)), body)
         return 404, refusal("Not Found")
 
-    def listed(self, mine, query):
+    def listed(self, mine, owner, query):
         state = query.get("state", ["open"])[0]
         head = query.get("head", [""])[0]
         out = [p for p in mine if state in ("all", p["state"])]
         if ":" in head: # else GitHub lists all
-            out = [p for p in out if p["head"]["label"] == head]
-        return [{k: v for k, v in p.items() if k != "merged"} for p in out]
+            out = [p for p in out if owner + ":" + p["head"] == head]
+        return [shapes.simple(p) for p in out]
 
     def create(self, pulls, mine, owner, name, body):
         for key in ("title", "head", "base"):
@@ -187,25 +199,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return 422, refusal("Invalid request.\n\n\"%s\" wasn't "
                                     "supplied." % key)
         head = body["head"].split(":")[-1]
-        if any(p["state"] == "open" and p["head"]["ref"] == head and
-               p["base"]["ref"] == body["base"] for p in mine):
+        if any(p["state"] == "open" and p["head"] == head and
+               p["base"] == body["base"] for p in mine):
             return 422, refusal("Validation Failed", {
                 "resource": "PullRequest", "code": "custom",
                 "message": "A pull request already exists for %s:%s."
                            % (owner, head)})
-        number = len(mine) + 1
-        repo = {"full_name": owner + "/" + name, "name": name}
-        p = {"number": number, "state": "open", "title": body["title"],
+        p = {"repo": owner + "/" + name, "number": len(mine) + 1,
+             "state": "open", "title": body["title"],
              "body": body.get("body"), "draft": bool(body.get("draft")),
-             "merged": False, "merged_at": None, "labels": [],
-             "html_url": "https://github.com/%s/%s/pull/%d"
-                         % (owner, name, number),
-             "head": {"ref": head, "label": owner + ":" + head,
-                      "user": {"login": owner}, "repo": repo},
-             "base": {"ref": body["base"], "repo": repo}}
+             "merged": False, "labels": [], "head": head,
+             "base": body["base"]}
         pulls.append(p)
         self.state.store("pulls.json", pulls)
-        return 201, p
+        return 201, shapes.full(p)
 
     def one(self, pulls, mine, number, body):
         for p in mine:
@@ -216,26 +223,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     if key in body:
                         p[key] = body[key]
                 self.state.store("pulls.json", pulls)
-            return 200, p
+            return 200, shapes.full(p)
         return 404, refusal("Not Found")
 
     def label(self, pulls, mine, number, body):
         for p in mine:
             if p["number"] == number:
-                have = [x["name"] for x in p["labels"]]
-                p["labels"] += [{"name": x} for x in body["labels"]
-                                if x not in have]
+                p["labels"] += [x for x in body["labels"]
+                                if x not in p["labels"]]
                 self.state.store("pulls.json", pulls)
-                return 200, p["labels"]
+                return 200, shapes.labels(p)
         return 404, refusal("Not Found")
 
     def change(self, pulls, owner, name, number, body):
         for p in pulls:
-            if p["number"] == number and \
-                    p["base"]["repo"]["full_name"] == owner + "/" + name:
+            if p["number"] == number and p["repo"] == owner + "/" + name:
                 p.update(body)
-                if body.get("merged"):
-                    p["merged_at"] = "2026-01-01T00:00:00Z"
                 self.state.store("pulls.json", pulls)
                 return 200, p
         return 404, refusal("Not Found")

@@ -91,7 +91,7 @@ static void opened(void **state)
     assert_string_equal(p.state, "open");
     assert_true(p.draft);
     forge_pr_clear(&p);
-    check_sh("2", "grep -c '\"name\": \"\\(ai\\|bug\\)\"' state/pulls.json");
+    check_sh("2", "grep -c '^ *\"\\(ai\\|bug\\)\"' state/pulls.json");
     /* again: adopted, ours, so updated */
     n.title = "Fix it\nwell \xff";
     assert_int_equal(forge_open(&f, &n, &p, &e), 0);
