@@ -168,7 +168,7 @@ static const char schema_1[] =
     " run_name TEXT NOT NULL DEFAULT '', step_name TEXT NOT NULL DEFAULT '',"
     " run INTEGER NOT NULL DEFAULT 0, step INTEGER NOT NULL DEFAULT 0);"
     "CREATE INDEX usage_sandbox ON usage(sandbox);"
-    "CREATE INDEX usage_project ON usage(project,time);"
+    "CREATE INDEX usage_project ON usage(project,time,usd);"
     "CREATE INDEX usage_run ON usage(run) WHERE run<>0;"
     "CREATE TABLE run("
     " id INTEGER PRIMARY KEY AUTOINCREMENT,"

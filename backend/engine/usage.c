@@ -170,20 +170,46 @@ static const char *const columns[] = {
     "usd",  "project", "sandbox", "run",  "step",
 };
 
+/* nothing in it that JSON or CSV would have to quote */
+static bool plain(const char *s)
+{
+    for (; *s; s++) {
+        if (*s < 0x21 || *s > 0x7e || strchr("\",\\", *s))
+            return false;
+    }
+    return true;
+}
+
 static void csv_field(struct buf *out, const char *s)
 {
     AUTO_BUF struct buf shown = {0};
 
-    text_printable(&shown, s, strlen(s), 0);
-    s = buf_str(&shown);
-    if (!strpbrk(s, ",\"") && *s != ' ') {
+    if (plain(s)) {
         buf_adds(out, s);
         return;
     }
+    text_printable(&shown, s, strlen(s), 0);
     buf_addc(out, '"');
-    for (; *s; s++) {
+    for (s = buf_str(&shown); *s; s++) {
         if (*s == '"')
             buf_addc(out, '"');
+        buf_addc(out, *s);
+    }
+    buf_addc(out, '"');
+}
+
+static void json_field(struct buf *out, const char *s)
+{
+    AUTO_BUF struct buf shown = {0};
+
+    buf_addc(out, '"');
+    if (!plain(s)) {
+        text_printable(&shown, s, strlen(s), 0);
+        s = buf_str(&shown);
+    }
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            buf_addc(out, '\\');
         buf_addc(out, *s);
     }
     buf_addc(out, '"');
@@ -201,11 +227,8 @@ static void number(struct buf *out, int column, double v)
     }
 }
 
-static void csv_row(sqlite3_stmt *q, struct buf *out)
+static void csv_row(sqlite3_stmt *q, const char *when, struct buf *out)
 {
-    char when[32];
-
-    time_rfc3339(col_int(q, 0), when);
     buf_adds(out, when);
     for (int i = 1; i < (int)ARRAY_LEN(columns); i++) {
         buf_addc(out, ',');
@@ -217,27 +240,17 @@ static void csv_row(sqlite3_stmt *q, struct buf *out)
     buf_addc(out, '\n');
 }
 
-static void json_row(sqlite3_stmt *q, struct buf *out)
+static void json_row(sqlite3_stmt *q, const char *when, struct buf *out)
 {
-    char when[32];
-
-    time_rfc3339(col_int(q, 0), when);
     buf_addf(out, "{\"time\":\"%s\"", when);
     for (int i = 1; i < (int)ARRAY_LEN(columns); i++) {
-        AUTO_FREE char *text = NULL;
-        AUTO_BUF struct buf shown = {0};
-        json_t *j;
-
-        buf_addf(out, ",\"%s\":", columns[i]);
-        if (i == 4 || i == 5) {
+        buf_adds(out, ",\"");
+        buf_adds(out, columns[i]);
+        buf_adds(out, "\":");
+        if (i == 4 || i == 5)
             number(out, i, col_double(q, i));
-            continue;
-        }
-        text_printable(&shown, col_text(q, i), strlen(col_text(q, i)), 0);
-        j = json_string(buf_str(&shown));
-        text = json_dumps(j, JSON_ENCODE_ANY);
-        json_decref(j);
-        buf_adds(out, text ? text : "\"\"");
+        else
+            json_field(out, col_text(q, i));
     }
     buf_adds(out, "}\n");
 }
@@ -245,15 +258,20 @@ static void json_row(sqlite3_stmt *q, struct buf *out)
 void usage_records(struct db *d, struct oid o, bool csv, struct buf *out)
 {
     sqlite3_stmt *q = records(d, o);
+    int64_t second = -1;
+    char when[32] = "";
 
     for (size_t i = 0; csv && i < ARRAY_LEN(columns); i++)
         buf_addf(out, "%s%s", i ? "," : "", columns[i]);
     if (csv)
         buf_addc(out, '\n');
     while (db_row(d, q)) {
+        if (col_int(q, 0) / 1000 != second)
+            time_rfc3339(col_int(q, 0), when);
+        second = col_int(q, 0) / 1000;
         if (csv)
-            csv_row(q, out);
+            csv_row(q, when, out);
         else
-            json_row(q, out);
+            json_row(q, when, out);
     }
 }
