@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { READ_MAX = 32768, READ_PTY_MAX = 16384, DRAIN_MAX = 1 << 20 };
@@ -267,11 +268,24 @@ void pump_exited(void *arg, int wstatus)
     pump_poke();
 }
 
+/* a process takes up to three descriptors, a stream one more */
+static void raise_descriptors(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur == r.rlim_max)
+        return;
+    r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
+    if (setrlimit(RLIMIT_NOFILE, &r))
+        log_msg(LOG_WARN, "few descriptors: %s", strerror(errno));
+}
+
 void pump_start(void)
 {
     struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
 
     signal(SIGPIPE, SIG_IGN);
+    raise_descriptors();
     pump_epfd = epoll_create1(EPOLL_CLOEXEC);
     wakefd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (pump_epfd < 0 || wakefd < 0 ||
