@@ -59,7 +59,7 @@ await check('create', async () => {
   })
   assert.match(sbx.sandboxId, /^[a-z0-9]+$/)
 })
-if (!sbx) sbx = await Sandbox.create()
+if (!sbx) sbx = await Sandbox.create({ envs: { FROM_CREATE: 'yes' } })
 
 await check('connect', async () => {
   const again = await Sandbox.connect(sbx.sandboxId)
@@ -473,7 +473,7 @@ function cli(args, { input, env } = {}) {
     })
   })
 }
-let id
+let id = only && (await Sandbox.create()).sandboxId
 await check('e2b sandbox create -d', async () => {
   const r = await cli(['sandbox', 'create', 'base', '-d'])
   assert.equal(r.code, 0, r.all)
