@@ -79,15 +79,34 @@ static int check_empty(const char *dir, struct err *e)
     return 0;
 }
 
+/* does somebody answer there? A daemon that was just killed still holds the
+ * mount for a moment: then the read fails once the kernel has noticed */
+static bool answers(const char *dir)
+{
+    AUTO_FREE char *file = xasprintf("%s/status", dir);
+    AUTO_CLOSE int fd = open(file, O_RDONLY | O_CLOEXEC);
+    char c;
+
+    if (fd >= 0)
+        return read(fd, &c, 1) == 1;
+    return errno != ENOTCONN && errno != ECONNABORTED;
+}
+
 int mount_check(const char *dir, char **path, struct err *e)
 {
     struct stat st;
 
     *path = NULL;
-    for (int i = 0; stat(dir, &st); i++) {
+    for (int i = 0;; i++) {
+        if (stat(dir, &st) == 0) {
+            if (!is_mounted(dir, &st) || answers(dir) || i > 40)
+                break;
+            sleep_ms(50);
+            continue;
+        }
         if (errno == ENOENT)
             return missing(dir, e);
-        if (errno != ENOTCONN || i == 3)
+        if ((errno != ENOTCONN && errno != ECONNABORTED) || i > 40)
             return err_set(e, errno, "the mount point %s: %s", dir,
                            strerror(errno));
         mount_detach(dir);

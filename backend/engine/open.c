@@ -20,7 +20,12 @@ static int take_lock(const char *data, int *fd, struct err *e)
     if (*fd < 0)
         return err_set(e, errno, "the data directory %s can't be used: %s",
                        data, strerror(errno));
-    if (flock(*fd, LOCK_EX | LOCK_NB) < 0) {
+    /* a daemon that was just killed may still be letting go of it */
+    for (int i = 0; flock(*fd, LOCK_EX | LOCK_NB) < 0; i++) {
+        if (i < 30) {
+            sleep_ms(50);
+            continue;
+        }
         close(*fd);
         *fd = -1;
         return err_set(e, EBUSY,
