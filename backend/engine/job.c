@@ -114,6 +114,7 @@ int64_t tx_job(struct tx *tx, struct courier *c, int64_t sandbox, int64_t run,
             "INSERT INTO job(sandbox,run,lane,verb,args,created) "
             "VALUES(?,?,?,?,?,?)",
             "iisssi", sandbox, run, lane, verb, args ? args : "", tx->now_ms);
+    tx_changed(tx, root_oid(), ASPECT_STATUS); /* it counts the jobs */
     kick_later(tx, c);
     return db_last_id(tx->db);
 }
@@ -121,8 +122,10 @@ int64_t tx_job(struct tx *tx, struct courier *c, int64_t sandbox, int64_t run,
 void tx_job_end(struct tx *tx, struct courier *c, int64_t job)
 {
     db_exec(tx->db, "DELETE FROM job WHERE id=?", "i", job);
-    if (db_changes(tx->db))
-        kick_later(tx, c);
+    if (!db_changes(tx->db))
+        return;
+    tx_changed(tx, root_oid(), ASPECT_STATUS);
+    kick_later(tx, c);
 }
 
 void tx_job_step(struct tx *tx, int64_t job, int step)

@@ -40,7 +40,7 @@ static int far_get(struct db *d, int64_t run, struct far *f)
     f->name = col_dup(q, 0);
     f->role = col_dup(q, 1);
     f->step_status = col_dup(q, 2);
-    f->pos = col_int(q, 3);
+    f->pos = col_int(q, 3) + 1; /* the record counts from 0 */
     f->round = col_int(q, 4);
     db_done(q);
     return 0;

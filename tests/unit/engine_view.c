@@ -179,7 +179,7 @@ static void runs(void **state)
                "max = 3\n',1)");
     assert_view(run, VIEW_RUN_PROGRESS, "step 0/3, running, 0 %\n");
     record_sql("INSERT INTO step(run,name,pos,round,role,status,created,"
-               "started) VALUES(1,'02-check.2',2,2,'checker','running',1,"
+               "started) VALUES(1,'02-check.2',1,2,'checker','running',1,"
                "1000)");
     assert_view(run, VIEW_RUN_PROGRESS,
                 "step 2/3 checker, round 2/3, 33 %\n");
