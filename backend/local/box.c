@@ -981,14 +981,16 @@ void box_stop(void)
     pthread_mutex_unlock(&mu);
 }
 
-int64_t box_idle_ms(void)
+bool box_idle(int64_t ms)
 {
-    int64_t ms;
+    bool idle;
 
     pthread_mutex_lock(&mu);
-    ms = host.living ? -1 : mono_ms() - host.idle_since;
+    if (!host.living && mono_ms() - host.idle_since >= ms)
+        host.stopping = true;
+    idle = host.stopping;
     pthread_mutex_unlock(&mu);
-    return ms;
+    return idle;
 }
 
 void box_limits(struct box_limits *l)

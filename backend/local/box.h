@@ -61,8 +61,8 @@ enum { BOX_DISK_MB = 10240, BOX_PIDS = 2000 };
 int box_init(const struct box_conf *conf, struct err *e);
 /* kills all and waits until nothing is left; no box can be made after */
 void box_stop(void);
-/* how long there has been no box, ms; -1 while there is one */
-int64_t box_idle_ms(void);
+/* true once there has been no box for ms: then none can be made after */
+bool box_idle(int64_t ms);
 void box_limits(struct box_limits *l);
 
 void box_spec_free(struct box_spec *s);

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 enum { MAX_PROCESSES = 2000 };
+static const rlim_t MAX_FILE = (rlim_t)10 << 30;
 
 static struct {
     int sock, signals;
@@ -242,6 +243,7 @@ static _Noreturn void child(struct spawn *s)
     limit(RLIMIT_NPROC, MAX_PROCESSES);
     limit(RLIMIT_NOFILE, 65536);
     limit(RLIMIT_CORE, 0);
+    limit(RLIMIT_FSIZE, MAX_FILE);
     code = become(s->req->flags & INIT_ROOT);
     if (code < 0)
         fail(s, STAGE_USER, -code);

@@ -18,6 +18,7 @@ static struct {
     char *data;
     char *const *binds, *const *paths;
     char *path;
+    char *bwrap;
 } jl;
 
 /* ---- lists of words ---- */
@@ -175,6 +176,23 @@ static void make_path(void)
     jl.path = buf_take(&b);
 }
 
+static char *find_program(const char *name)
+{
+    AUTO_FREE char *places = xasprintf("%s:/usr/bin:/usr/local/bin:/bin",
+                                       getenv("PATH") ? getenv("PATH") : "");
+    char *save = NULL;
+
+    for (char *d = strtok_r(places, ":", &save); d;
+         d = strtok_r(NULL, ":", &save)) {
+        char *file = xasprintf("%s/%s", d, name);
+
+        if (*d == '/' && access(file, X_OK) == 0)
+            return file;
+        free(file);
+    }
+    return NULL;
+}
+
 const char *jail_path(void)
 {
     return jl.path;
@@ -307,6 +325,10 @@ int jail_init(const char *data, char *const *binds, char *const *paths,
     jl.binds = binds;
     jl.paths = paths;
     make_path();
+    jl.bwrap = find_program("bwrap");
+    if (!jl.bwrap)
+        return err_set(e, ENOENT, "bubblewrap (the program bwrap) is not "
+                       "installed");
     rc = write_etc(e);
     if (!rc)
         rc = copy_self(e);
@@ -438,7 +460,7 @@ static void build(struct args *a, const struct jail_spec *s, bool freezer)
 {
     AUTO_FREE char *base = xasprintf("%u", s->base);
 
-    adds(a, "/usr/bin/bwrap", "--unshare-ipc", "--unshare-pid",
+    adds(a, jl.bwrap, "--unshare-ipc", "--unshare-pid",
          "--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox",
          "--as-pid-1", "--clearenv", NULL);
     if (s->net != NET_HOST)
@@ -522,9 +544,7 @@ static int bwrap_failed(int err_fd, struct err *e)
     if (n > 0)
         text_printable(&text, said, (size_t)n, 0);
     return err_set(e, EIO, "the sandbox didn't start: %s",
-                   text.n ? text.p : access("/usr/bin/bwrap", X_OK) < 0
-                       ? "/usr/bin/bwrap (bubblewrap) is missing"
-                       : "bwrap ended without a word");
+                   text.n ? text.p : "bwrap ended without a word");
 }
 
 static int await_ready(struct jail *j, int err_fd, struct err *e)

@@ -12,7 +12,9 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static const char usage[] =
@@ -29,6 +31,8 @@ static const char usage[] =
     "  --bind DIR       show DIR read-only in every sandbox\n"
     "  --path DIR       put DIR first in their PATH, and show it\n"
     "  --foreground     stay in the foreground\n";
+
+enum { LOCK_WAIT_MS = 10000, LOG_MAX = 1 << 20 };
 
 struct options {
     char *data;
@@ -120,19 +124,41 @@ static int open_data(struct options *o, struct err *e)
     return 0;
 }
 
-/* the descriptor that holds the lock; -EWOULDBLOCK if another has it */
+static bool serves(const char *data)
+{
+    AUTO_FREE char *state = xasprintf("%s/host.json", data);
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s/host.sock", data);
+    return fd >= 0 && connect(fd, (void *)&a, sizeof(a)) == 0 &&
+           access(state, R_OK) == 0;
+}
+
+/*
+ * The descriptor that holds the lock; -EEXIST if another has it and serves.
+ * One that is starting or ending is waited for.
+ */
 static int take_lock(const char *data, struct err *e)
 {
     AUTO_FREE char *path = xasprintf("%s/host.lock", data);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int64_t until = mono_ms() + LOCK_WAIT_MS;
 
     if (fd < 0)
         return err_set(e, errno, "%s: %s", path, strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        int code = errno;
+    while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        bool busy = errno == EWOULDBLOCK;
+        int code = !busy ? errno : serves(data) ? EEXIST
+            : mono_ms() > until ? ETIMEDOUT : 0;
 
-        close(fd);
-        return err_set(e, code, "%s: %s", path, strerror(code));
+        if (code) {
+            close(fd);
+            return err_set(e, code, "%s: %s", path, busy
+                           ? "another host has it, but doesn't serve"
+                           : strerror(code));
+        }
+        sleep_ms(20);
     }
     return fd;
 }
@@ -190,6 +216,17 @@ static int write_state(const char *data, int port, const char *key,
 
 /* ---- running ---- */
 
+static void remove_state(const char *data)
+{
+    static const char *const files[] = { "host.json", "host.sock", "init" };
+
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        AUTO_FREE char *path = xasprintf("%s/%s", data, files[i]);
+
+        unlink(path);
+    }
+}
+
 static int start(const struct options *o, struct err *e)
 {
     struct box_conf conf = { o->data, o->binds, o->paths };
@@ -198,6 +235,7 @@ static int start(const struct options *o, struct err *e)
     struct server_conf sc = { sock, (int)o->port, key };
     int port, rc;
 
+    remove_state(o->data);
     rc = load_key(o->data, key, e);
     if (!rc)
         rc = box_init(&conf, e);
@@ -215,23 +253,12 @@ static int start(const struct options *o, struct err *e)
     return rc ? rc : server_run(e);
 }
 
-static void remove_state(const char *data)
-{
-    static const char *const files[] = { "host.json", "host.sock", "init" };
-
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        AUTO_FREE char *path = xasprintf("%s/%s", data, files[i]);
-
-        unlink(path);
-    }
-}
-
 static void serve(const struct options *o, const sigset_t *ends)
 {
     struct timespec tick = { .tv_sec = 1 };
 
     while (sigtimedwait(ends, NULL, &tick) < 0)
-        if (box_idle_ms() >= o->idle * 1000)
+        if (box_idle(o->idle * 1000))
             break;
     log_msg(LOG_INFO, "ending");
     server_close();
@@ -275,6 +302,9 @@ static int detach(const char *data)
     setsid();
     null = open("/dev/null", O_RDWR | O_CLOEXEC);
     out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (out >= 0 && lseek(out, 0, SEEK_END) > LOG_MAX &&
+        ftruncate(out, 0) < 0)
+        close_cleanup(&out);
     dup2(null, 0);
     dup2(null, 1);
     dup2(out >= 0 ? out : null, 2);
@@ -326,7 +356,7 @@ int main(int argc, char **argv)
     if (open_data(&o, &e) < 0)
         return fail(&e);
     lock = take_lock(o.data, &e);
-    if (lock == -EWOULDBLOCK) {
+    if (lock == -EEXIST) {
         printf("courier-sandboxd: already running in %s\n", o.data);
         return 0;
     }
