@@ -2,6 +2,7 @@
  * What the verbs do to a sandbox: the table of states of its ctl, row by row.
  */
 #include "engine/command.h"
+#include "engine/config.h"
 
 enum { TIMEOUT_MIN = 60, TIMEOUT_MAX = 4 * 3600, MESSAGE_MAX = 1 << 20 };
 
@@ -55,6 +56,8 @@ static int apply_words(struct tx *tx, struct courier *c, int64_t id,
             continue;
         }
         r = config_check(key, eq + 1, CONFIG_SANDBOX, e);
+        if (r == 0 && !strcmp(key, "tool"))
+            r = config_tool_check(tx->db, eq + 1, e);
         if (r < 0)
             return r;
         config_set(&text, key, eq + 1);
