@@ -90,7 +90,8 @@ static void over(void *arg, int code, const struct err *e)
         AUTO_FREE char *at =
             object_path(store_reader(o->c->store), o->owner);
         AUTO_FREE char *path =
-            xasprintf("%s%s%s", at ? at : "", at && *at ? "/" : "", o->path);
+            xasprintf("%s%s%s", at ? at : "", at && *at ? "/" : "",
+                      o->op == LINK ? "learnings/active" : o->path);
 
         courier_error(o->c, o->owner, path, e->text);
     } else if (wakes(o) && o->c->jobs) {
