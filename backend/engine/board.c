@@ -65,7 +65,8 @@ static void last_error(struct courier *c, struct db *d, struct buf *out)
         return;
     }
     buf_adds(out, "last_error");
-    q = db_query(d, "SELECT time,path,text FROM error ORDER BY id DESC LIMIT 1",
+    q = db_query(d,
+                 "SELECT time,path,text FROM error ORDER BY id DESC LIMIT 1",
                  "");
     if (db_row(d, q)) {
         time_rfc3339(col_int(q, 0), when);

@@ -74,7 +74,8 @@ static bool sound(const char *path)
     while (*path) {
         size_t n = strcspn(path, "/");
 
-        if (!n || (n == 1 && *path == '.') || (n == 2 && !strncmp(path, "..", 2)))
+        if (!n || (n == 1 && *path == '.') ||
+            (n == 2 && !strncmp(path, "..", 2)))
             return false;
         path += n;
         if (*path && !*++path)

@@ -310,11 +310,16 @@ static int column(struct db *d, const struct shown *s, int64_t id,
                   struct buf *out)
 {
     sqlite3_stmt *q = db_query(d, s->sql, "i", id);
+    const char *p;
+    size_t n;
 
     if (!db_row(d, q))
         return -ENOENT;
-    buf_add(out, sqlite3_column_blob(q, 0),
-            (size_t)sqlite3_column_bytes(q, 0));
+    p = sqlite3_column_blob(q, 0);
+    n = (size_t)sqlite3_column_bytes(q, 0);
+    /* some of it came from a VM; what was made printable stays as it is */
+    if (n)
+        text_printable(out, p, n, PRINTABLE_LINES | PRINTABLE_TABS);
     db_done(q);
     if (out->n && !s->bare && out->p[out->n - 1] != '\n')
         buf_addc(out, '\n');

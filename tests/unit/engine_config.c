@@ -116,7 +116,7 @@ static void a_key_makes_claude_the_tool(void **state)
     char *v;
 
     (void)state;
-    assert_int_equal(save(the_project(), "keys/anthropic", "sk-test-123456789"),
+    assert_int_equal(save(the_project(), "keys/anthropic", "sk-test-12345678"),
                      0);
     assert_int_equal(sandbox_get(reader(), rec.sandbox, &s), 0);
     v = config_value(reader(), &s, "tool", NULL);
