@@ -10,7 +10,7 @@ struct seed {
 /* shared endings, so that answers can be read by a program */
 #define VERDICT                                                               \
     "  End your answer with a fenced block of the language json:\n"           \
-    "  {\"verdict\": \"pass\" or \"fail\", \"feedback\": \"what is to "        \
+    "  {\"verdict\": \"pass\" or \"fail\", \"feedback\": \"what is to "       \
     "be changed, or empty\"}\n"
 #define SCORE                                                                 \
     "  End your answer with a fenced block of the language json:\n"           \
