@@ -7,14 +7,14 @@ PREFIX ?= /usr/local
 VERSION := 0.1.0
 
 PKGS := fuse3 libcurl jansson sqlite3 libgit2 libsodium zlib
-HOST_PKGS := libmicrohttpd jansson zlib libcurl libsodium
+HOST_PKGS := jansson zlib libcurl libsodium
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Werror
 OPT ?= -O2 -g
 SAN ?=
 CPPFLAGS += -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=314 \
 	-DCOURIER_VERSION='"$(VERSION)"' -Ibackend -I. \
-	$(filter -I%,$(shell pkg-config --cflags $(PKGS) libmicrohttpd 2>/dev/null))
+	$(filter -I%,$(shell pkg-config --cflags $(PKGS) 2>/dev/null))
 CFLAGS += -std=gnu17 $(OPT) $(WARN) $(SAN) -pthread
 LDFLAGS += $(SAN) -pthread
 LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm
