@@ -216,7 +216,7 @@ int api_do(const struct forge *f, struct api_call *c, struct api_answer *a,
                                     f->name, path);
     struct web_sink sink = {.max = ANSWER_MAX};
     struct heads h = {NULL, -1, -1, -1};
-    struct err mine;
+    struct err mine = {0};
     int r;
 
     e = e ? e : &mine;

@@ -21,8 +21,8 @@ skip() {
 if [ ! -s "$cache/api.json" ]; then
     command -v npm >/dev/null || skip "there is no npm"
     mkdir -p "$cache"
-    (cd "$tmp" && npm install --silent --no-audit --no-fund --prefix . \
-        @octokit/openapi@23 >/dev/null 2>&1) || skip "npm can't install"
+    (cd "$tmp" && timeout 120 npm install --silent --no-audit --no-fund --prefix . \
+        --fetch-retries=0 @octokit/openapi@23 >/dev/null 2>&1) || skip "npm can't install"
     mv "$tmp/$description" "$cache/api.json" || skip "no description"
 fi
 cd "$here/../.." || exit 1
