@@ -191,6 +191,8 @@ void entry_fill(struct node *n, struct fuse_entry_param *e)
     e->ino = n->ino;
     e->attr_timeout = attr_timeout(n);
     e->entry_timeout = n->row->flags & ROW_LASTING ? lasting_s : 0;
+    if (!e->entry_timeout && vm_is(n))
+        e->entry_timeout = attr_s;
 }
 
 void reply_entry(fuse_req_t req, struct node *n)

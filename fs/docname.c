@@ -326,16 +326,40 @@ static void rename_scratch(fuse_req_t req, struct docfile *d,
     fuse_reply_err(req, 0);
 }
 
+struct renaming {
+    fuse_req_t req;
+    struct oid o;
+    char *from, *to;
+};
+
+static void renamed(int code, const struct err *e, const char *made,
+                    void *arg)
+{
+    struct renaming *n = arg;
+
+    (void)e;
+    (void)made;
+    if (!code)
+        node_moved(n->o, K_DOCDIR, n->from, n->to);
+    reply_code(n->req, code);
+    free(n->from);
+    free(n->to);
+    free(n);
+}
+
 static void rename_stored(fuse_req_t req, struct node *from,
                           const char *path, struct node *to,
                           const char *newpath)
 {
-    struct docfile *d = docmem_find(to->o, newpath);
+    struct renaming *n = xcalloc(1, sizeof(*n));
 
-    if (d)
-        doc_show(to->o, newpath);
+    doc_show(to->o, newpath);
+    n->req = req;
+    n->o = from->o;
+    n->from = xstrdup(path);
+    n->to = xstrdup(newpath);
     courier_doc_rename(fs.c, from->o, path, newpath, call_done,
-                       call_new(reply_when_done, req));
+                       call_new(renamed, n));
 }
 
 static void rename_link(fuse_req_t req, struct docfile *d, struct node *to,

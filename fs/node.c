@@ -1,7 +1,7 @@
 #include "fs/node.h"
 
 #include "base/text.h"
-#include "fs/fs.h"
+#include "fs/files.h"
 
 enum { NODE_SLOTS = 1 << 16, OBJECT_SLOTS = 1 << 14 };
 
@@ -159,6 +159,7 @@ static void node_free_if_unused(struct node *n)
     if (n->obj_next)
         n->obj_next->obj_prev = n->obj_prev;
     object_unref(n->obj);
+    free(n->vm_target);
     free(n->path);
     free(n);
 }
@@ -178,6 +179,33 @@ void node_forget(struct node *n, uint64_t nlookup)
 {
     n->nlookup -= nlookup < n->nlookup ? nlookup : n->nlookup;
     node_free_if_unused(n);
+}
+
+/* the part of path below from, or NULL */
+static const char *path_below(const char *path, const char *from)
+{
+    size_t n = strlen(from);
+
+    if (strncmp(path, from, n) || (path[n] && path[n] != '/'))
+        return NULL;
+    return path + n;
+}
+
+void node_moved(struct oid o, enum kind dir, const char *from, const char *to)
+{
+    struct object *obj = object_find(o);
+    bool vm = dir == K_VMDIR;
+
+    for (struct node *n = obj ? obj->nodes : NULL; n; n = n->obj_next) {
+        const char *rest = n->path ? path_below(n->path, from) : NULL;
+        char *path;
+
+        if (!rest || n->row->name || vm_is(n) != vm)
+            continue;
+        path = xasprintf("%s%s", to, rest);
+        free(n->path);
+        n->path = path;
+    }
 }
 
 /* fn frees no nodes but, at most, this one's */

@@ -35,6 +35,10 @@ struct node {
     struct node *hash_next;
     struct node *obj_next, *obj_prev;
     int64_t sized_at, size; /* of a view: as of which change, how long */
+    /* of what is in a VM: when it was asked, and what it said */
+    int64_t vm_at, vm_mtime;
+    unsigned vm_mode;
+    char *vm_target;
 };
 
 struct object {
@@ -60,6 +64,10 @@ struct node *node_get(const struct key *k); /* found or made */
 struct node *node_find(uint64_t ino);       /* NULL if the kernel errs */
 void node_ref(struct node *n);
 void node_unref(struct node *n);
+/* what has that path, or is below it, now has another: the kernel goes on
+ * with the numbers it knows */
+void node_moved(struct oid o, enum kind dir, const char *from,
+                const char *to);
 void node_each(void (*fn)(struct node *n, int arg), int arg);
 void node_forget(struct node *n, uint64_t nlookup);
 /* every node of an object that is known, or NULL */

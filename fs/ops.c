@@ -42,13 +42,6 @@ static const struct file_ops *ops_of(const struct node *n)
     }
 }
 
-static bool in_vm(const struct node *n)
-{
-    return n->row->kind >= K_VMDIR && (n->row->kind == K_VMDIR ||
-                                       n->row->kind == K_VMFILE ||
-                                       n->row->kind == K_VMLINK);
-}
-
 /* the node, or an answer and NULL */
 static struct node *node_or_stale(fuse_req_t req, fuse_ino_t ino)
 {
@@ -118,7 +111,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
 
     if (!n)
         return;
-    if (in_vm(n))
+    if (vm_is(n))
         vm_getattr(req, n, handle_of(fi));
     else
         reply_attr(req, n, handle_of(fi));
