@@ -201,13 +201,16 @@ const char *jail_path(void)
 int jail_bind_check(const char *path, char **real, struct err *e)
 {
     static const char *const never[] = { "/proc", "/sys", "/dev", "/etc",
-                                         "/run", "/home/user" };
+                                         "/run" };
     static const char *const top[] = { "/", "/tmp", "/var", "/var/tmp",
-                                       "/usr", "/home" };
+                                       "/usr", "/home", "/home/user",
+                                       "/root" };
     AUTO_FREE char *full = NULL;
 
-    if (*path != '/')
-        return err_set(e, EINVAL, "\"%s\" isn't an absolute path", path);
+    if (*path != '/' || strstr(path, "/../") || strstr(path, "/./") ||
+        strstr(path, "//"))
+        return err_set(e, EINVAL, "\"%s\" isn't an absolute path in its "
+                       "plain form", path);
     full = realpath(path, NULL);
     if (!full)
         return err_set(e, errno, "\"%s\" can't be shown in a sandbox: %s",
