@@ -5,6 +5,7 @@
  */
 #include "engine/endpoints.h"
 #include "engine/launch.h"
+#include "engine/repo.h"
 #include "engine/turn.h"
 #include "engine/vm.h"
 
@@ -66,13 +67,11 @@ static void stop_agent(struct ending *n, const struct e2b_target *t)
     if (!sandbox_is(&n->s, "running"))
         return; /* nobody follows in a paused one */
     until = mono_ms() + STOP_MS;
-    while (mono_ms() < until && !job_cancelled(n->j)) {
-        free(ids);
-        ids = processes_live(d, n->s.id, &count);
-        if (!count)
-            return;
+    while (mono_ms() < until && !job_cancelled(n->j) &&
+           db_int(d, 0,
+                  "SELECT 1 FROM process WHERE sandbox=? AND state='running'",
+                  "i", n->s.id))
         sleep_ms(10);
-    }
 }
 
 /* ---- the work ---- */
@@ -229,15 +228,23 @@ static int tx_purged(struct tx *tx, void *arg, struct err *e)
 int job_purge(struct courier *c, struct job *j, int *delay_ms, struct err *e)
 {
     struct ending n = {.c = c, .j = j};
+    bool kept = false;
     int r = 0;
 
     if (sandbox_get(store_reader(c->store), j->sandbox, &n.s) < 0)
         return 0;
     read_args(&n);
-    if (lives(&n.s))
+    if (lives(&n.s)) {
         r = end_it(&n, e);
+        kept = !n.now && salvage_any(c, n.s.id);
+    }
+    if (kept) {
+        free(n.reason);
+        n.reason = xstrdup("not purged yet");
+    }
+    /* what came home as files only is there to be fetched first */
     if (r == 0)
-        r = store_do(c->store, tx_purged, &n, e);
+        r = store_do(c->store, kept ? tx_killed : tx_purged, &n, e);
     if (r < 0 && r != -ECANCELED) {
         if (!job_transient(r))
             *delay_ms = 30000;

@@ -3,6 +3,7 @@
  * its name in `name` and has the name it is listed under there in `trash`.
  */
 #include "engine/engine.h"
+#include "engine/repo.h"
 
 /* ---- lists ---- */
 
@@ -584,6 +585,7 @@ void tx_purge_row(struct tx *tx, struct oid o)
         forget_children(tx, "SELECT id FROM exec WHERE sandbox=?", o.id,
                         OBJ_EXEC);
         db_exec(tx->db, "DELETE FROM job WHERE sandbox=?", "i", o.id);
+        tx_salvage_forget(tx, o.id);
     } else {
         forget_children(tx, "SELECT id FROM step WHERE run=?", o.id, OBJ_STEP);
         db_exec(tx->db, "DELETE FROM job WHERE run=?", "i", o.id);

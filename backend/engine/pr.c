@@ -1,7 +1,8 @@
 /*
  * Pull requests: '' -> creating -> created -> merged, or failed, or skipped.
- * The job goes on after `created` (step 1): it looks at times whether the
- * request was merged.
+ * The job is beside the lanes, and goes on after `created` (step 1): it looks
+ * at times whether the request was merged. Its args are the title asked for,
+ * then (step 1) the ETag of the last look.
  */
 #include "engine/jobs.h"
 #include "engine/repo.h"
@@ -10,8 +11,11 @@ enum {
     LOOK_MS = 60 * 1000,
     LOOK_MAX_MS = 30 * 60 * 1000,
     FOLLOW_MS = 7 * 24 * 3600 * 1000,
+    LIMIT_MS = 15 * 60 * 1000, /* rate limited: at least as often as that */
+    UNCLEAR_TRIES = 6,
+    LIMIT_TRIES = 100,
     COMMITS_MAX = 100,
-    BODY_MAX = 60000,
+    LAST_MAX = 30000,
 };
 
 struct outcome {
@@ -19,6 +23,26 @@ struct outcome {
     const char *status, *reason, *url, *title;
     int number;
 };
+
+/* the request of a run is that of its sandbox */
+static void run_follows(struct tx *tx, int64_t sandbox)
+{
+    int64_t run = db_int(tx->db, 0,
+                         "SELECT r.id FROM run r JOIN sandbox s ON s.run=r.id "
+                         "WHERE s.id=? AND r.pr_number<>0 AND "
+                         "r.pr_number=s.pr_number",
+                         "i", sandbox);
+
+    if (!run)
+        return;
+    db_exec(tx->db,
+            "UPDATE run SET (pr_status,pr_title,pr_reason)=(SELECT pr_status,"
+            "pr_title,pr_reason FROM sandbox WHERE id=?) WHERE id=?",
+            "ii", sandbox, run);
+    tx_touch(tx, db_int(tx->db, 0, "SELECT project FROM run WHERE id=?", "i",
+                        run),
+             oid(OBJ_RUN, run), ASPECT_PR);
+}
 
 static int outcome_fn(struct tx *tx, void *arg, struct err *e)
 {
@@ -36,6 +60,7 @@ static int outcome_fn(struct tx *tx, void *arg, struct err *e)
                        o->url ? o->url : "", "reason",
                        o->reason ? o->reason : ""));
     tx_touch(tx, o->project, oid(OBJ_SANDBOX, o->id), ASPECT_PR);
+    run_follows(tx, o->id);
     if (!strcmp(o->status, "failed")) {
         AUTO_FREE char *path = object_path(tx->db, oid(OBJ_SANDBOX, o->id));
         AUTO_FREE char *at = xasprintf("%s/pr/status", path ? path : "");
@@ -181,8 +206,7 @@ static char *make_body(struct courier *c, struct sandbox *s,
     struct buf b = {0};
 
     if (last)
-        text_printable(&b, last, strlen(last) < BODY_MAX ? strlen(last)
-                                                         : BODY_MAX,
+        text_printable(&b, last, strnlen(last, LAST_MAX),
                        PRINTABLE_LINES | PRINTABLE_TABS);
     if (log->n)
         buf_adds(&b, b.n ? "\n\n## Commits\n\n" : "## Commits\n\n");
@@ -216,19 +240,19 @@ static int worth(struct courier *c, struct repo *r, struct git_commits *log,
 {
     AUTO_FREE char *cache = repo_cache(c);
     struct git_refs refs;
-    bool there, is_default;
+    bool there, protected;
     int rc = git_ls_remote(r->url, &r->auth, &refs, e);
 
     if (rc < 0)
         return rc;
     there = git_refs_find(&refs, r->branch) != NULL;
-    is_default = !strcmp(r->branch, "main") || !strcmp(r->branch, "master") ||
-                 (refs.head && !strcmp(r->branch, refs.head));
+    protected = repo_protects(r, &refs, r->branch);
     *base = r->base && *r->base ? xstrdup(r->base)
                                 : xstrdup(refs.head ? refs.head : "main");
     git_refs_clear(&refs);
-    if (is_default) {
-        err_set(e, EINVAL, "'%s' is a default branch", r->branch);
+    if (protected) {
+        err_set(e, EINVAL, "'%s' is a branch that others begin from",
+                r->branch);
         return 1;
     }
     if (!there) {
@@ -278,24 +302,60 @@ static int open_request(struct courier *c, struct sandbox *s, struct repo *r,
     return rc;
 }
 
+/* when the words say until when the limit holds */
+static int limit_delay(const char *words)
+{
+    const char *until = strstr(words, " until ");
+    char at[32] = "";
+    int64_t ms;
+
+    if (until)
+        snprintf(at, sizeof(at), "%.20s", until + 7);
+    ms = time_parse(at);
+    ms = ms < 0 ? LOOK_MS : ms - now_ms() + 1000;
+    return ms < 1000 ? 1000 : ms > LIMIT_MS ? LIMIT_MS : (int)ms;
+}
+
+static bool unclear(int rc)
+{
+    return rc == -EIO || rc == -ETIMEDOUT || rc == -EHOSTUNREACH;
+}
+
+static int follow_fn(struct tx *tx, void *arg, struct err *e)
+{
+    struct job *j = arg;
+
+    (void)e;
+    db_exec(tx->db,
+            "DELETE FROM job WHERE sandbox=? AND verb='pr' AND step=1 AND "
+            "id<>?",
+            "ii", j->sandbox, j->id);
+    db_exec(tx->db, "UPDATE job SET step=1,args='',attempt=0 WHERE id=?", "i",
+            j->id);
+    return 0;
+}
+
+/* -EAGAIN: again in *delay_ms, or to be followed from here on */
 static int create(struct courier *c, struct job *j, struct sandbox *s,
                   struct repo *r, struct place *p, int *delay_ms,
                   struct err *e)
 {
     struct forge_pr pr = {0};
-    int rc;
+    int rc = open_request(c, s, r, p, j->args, &pr, e);
 
-    if (strcmp(s->pr_status, "created"))
-        set_status(c, s, "creating", NULL, NULL);
-    rc = open_request(c, s, r, p, j->args, &pr, e);
+    if (job_cancelled(j))
+        return -ECANCELED;
     if (rc == 1) {
         set_status(c, s, "skipped", e->text, NULL);
         return 0;
     }
-    if (rc == -EAGAIN || rc == -ETIMEDOUT || rc == -EHOSTUNREACH) {
-        if (j->attempt < 6)
-            return -EAGAIN;
+    if (rc == -EAGAIN && j->attempt < LIMIT_TRIES) {
+        *delay_ms = limit_delay(e->text);
+        set_status(c, s, "creating", e->text, NULL);
+        return -EAGAIN;
     }
+    if (unclear(rc) && j->attempt < UNCLEAR_TRIES)
+        return -EAGAIN;
     if (rc < 0) {
         set_status(c, s, "failed", e->text, NULL);
         return 0;
@@ -303,17 +363,50 @@ static int create(struct courier *c, struct job *j, struct sandbox *s,
     set_status(c, s, "created", NULL, &pr);
     forge_pr_clear(&pr);
     *delay_ms = LOOK_MS;
-    return -EAGAIN; /* and follow it: step 1 */
+    store_do(c->store, follow_fn, j, NULL);
+    return -EAGAIN;
 }
 
-static int step_fn(struct tx *tx, void *arg, struct err *e)
+struct seen {
+    int64_t job;
+    const char *etag;
+};
+
+static int seen_fn(struct tx *tx, void *arg, struct err *e)
 {
+    struct seen *n = arg;
+
     (void)e;
-    tx_job_step(tx, *(int64_t *)arg, 1);
+    db_exec(tx->db, "UPDATE job SET args=? WHERE id=?", "si",
+            n->etag ? n->etag : "", n->job);
     return 0;
 }
 
-/* merged yet? the answer isn't worth an error */
+static int look(struct courier *c, struct job *j, struct sandbox *s,
+                struct place *p, int number, struct err *e)
+{
+    AUTO_FREE char *etag = xstrdup(*j->args ? j->args : NULL);
+    struct forge_pr pr = {0};
+    bool over = false;
+    int rc = forge_get(&(struct forge){p->api, p->token, p->owner, p->name},
+                       number, &etag, &pr, e);
+
+    if (rc == 0 && pr.state && strcmp(pr.state, "open")) {
+        over = true;
+        if (!strcmp(pr.state, "merged"))
+            set_status(c, s, "merged", NULL, &pr);
+        else
+            set_status(c, s, "created", "closed without a merge", &pr);
+    } else if (rc == 0) {
+        store_do(c->store, seen_fn, &(struct seen){j->id, etag}, NULL);
+    }
+    forge_pr_clear(&pr);
+    if (over)
+        return 0;
+    return rc == -EAGAIN ? -EBUSY : -EAGAIN;
+}
+
+/* merged yet? A look that fails isn't worth an error */
 static int follow(struct courier *c, struct job *j, struct sandbox *s,
                   struct place *p, int *delay_ms)
 {
@@ -322,71 +415,117 @@ static int follow(struct courier *c, struct job *j, struct sandbox *s,
                              "i", s->id);
     int64_t since =
         db_int(d, 0, "SELECT created FROM job WHERE id=?", "i", j->id);
-    struct forge_pr pr = {0};
-    char *etag = NULL;
-    struct err e;
+    struct err e = {0};
     int rc;
 
     if (!number || !since || now_ms() - since > FOLLOW_MS)
         return 0;
-    rc = forge_get(&(struct forge){p->api, p->token, p->owner, p->name},
-                   number, &etag, &pr, &e);
-    free(etag);
-    if (rc == 0 && pr.state && !strcmp(pr.state, "merged")) {
-        set_status(c, s, "merged", NULL, &pr);
-        forge_pr_clear(&pr);
+    rc = look(c, j, s, p, number, &e);
+    if (rc == 0)
         return 0;
-    }
-    if (rc == 0 && pr.state && !strcmp(pr.state, "closed")) {
-        set_status(c, s, "created", "closed without a merge", &pr);
-        forge_pr_clear(&pr);
-        return 0;
-    }
-    forge_pr_clear(&pr);
     *delay_ms = j->attempt > 30 ? LOOK_MAX_MS : LOOK_MS * (1 + j->attempt / 3);
+    if (rc == -EBUSY)
+        *delay_ms = limit_delay(e.text);
     return -EAGAIN;
+}
+
+void tx_pr_mark(struct tx *tx, const struct sandbox *s)
+{
+    if (!strcmp(s->pr_status, "created"))
+        return;
+    db_exec(tx->db,
+            "UPDATE sandbox SET pr_status='creating',pr_reason='' WHERE id=?",
+            "i", s->id);
+    tx_touch(tx, s->project, oid(OBJ_SANDBOX, s->id), ASPECT_PR);
+}
+
+void tx_pr(struct tx *tx, struct courier *c, const struct sandbox *s,
+           const char *title)
+{
+    tx_pr_mark(tx, s);
+    if (!db_int(tx->db, 0,
+                "SELECT 1 FROM job WHERE sandbox=? AND verb='pr' AND "
+                "lane='side' AND step=0 AND args=?",
+                "is", s->id, title))
+        tx_job(tx, c, s->id, 0, "side", "pr", title);
+}
+
+struct handover {
+    struct courier *c;
+    struct job *j;
+};
+
+static int handover_fn(struct tx *tx, void *arg, struct err *e)
+{
+    struct handover *h = arg;
+    struct sandbox s;
+
+    (void)e;
+    if (sandbox_get(tx->db, h->j->sandbox, &s) < 0)
+        return 0;
+    tx_pr(tx, h->c, &s, h->j->args);
+    tx_job_end(tx, h->c, h->j->id);
+    sandbox_clear(&s);
+    return 0;
+}
+
+/* in the lane of work only what needs the VM is done: the branch goes out.
+ * GitHub may take its time */
+static int push_first(struct courier *c, struct job *j, struct sandbox *s,
+                      struct err *e)
+{
+    AUTO_BUF struct buf words = {0};
+    struct e2b_target t = {0};
+    bool saved;
+    int rc = 0;
+
+    if (sandbox_is(s, "running") && sandbox_target(c, s, &t, e) == 0)
+        rc = work_save(c, s, &t, &j->cancel, WORK_PUSH, &words, &saved, e);
+    if (t.x)
+        endpoint_put(c, t.x);
+    if (job_cancelled(j))
+        return -ECANCELED;
+    if (rc < 0 && job_again(j, rc, 3) == -EAGAIN)
+        return -EAGAIN;
+    return store_do(c->store, handover_fn, &(struct handover){c, j}, e);
+}
+
+static int at_forge(struct courier *c, struct job *j, struct sandbox *s,
+                    int *delay_ms, struct err *e)
+{
+    struct place p = {0};
+    struct repo r;
+    int rc = repo_get(c, s, &r);
+
+    if (rc < 0) {
+        set_status(c, s, "skipped", "there is no repository", NULL);
+        return 0;
+    }
+    rc = find_place(c, s, &r, &p, e);
+    if (rc == 1) {
+        set_status(c, s, "skipped", e->text, NULL);
+        rc = 0;
+    } else if (j->step == 0) {
+        rc = create(c, j, s, &r, &p, delay_ms, e);
+    } else {
+        rc = follow(c, j, s, &p, delay_ms);
+    }
+    place_clear(&p);
+    repo_clear(&r);
+    return rc;
 }
 
 int job_pr(struct courier *c, struct job *j, int *delay_ms, struct err *e)
 {
     struct sandbox s;
-    struct repo r;
-    struct place p = {0};
     int rc;
 
     if (sandbox_get(store_reader(c->store), j->sandbox, &s) < 0)
         return 0;
-    rc = repo_get(c, &s, &r);
-    if (rc < 0) {
-        set_status(c, &s, "skipped", "there is no repository", NULL);
-        sandbox_clear(&s);
-        return 0;
-    }
-    rc = find_place(c, &s, &r, &p, e);
-    if (rc == 1) {
-        set_status(c, &s, "skipped", e->text, NULL);
-        rc = 0;
-    } else if (j->step == 0) {
-        /* the branch may still be here only */
-        if (sandbox_is(&s, "running") && !strcmp(j->lane, "work")) {
-            AUTO_BUF struct buf words = {0};
-            struct e2b_target t;
-            bool saved;
-
-            if (sandbox_target(c, &s, &t, e) == 0)
-                work_save(c, &s, &t, &j->cancel, &words, &saved, e);
-        }
-        rc = create(c, j, &s, &r, &p, delay_ms, e);
-        if (rc == -EAGAIN && *delay_ms == LOOK_MS) {
-            store_do(c->store, step_fn, &j->id, NULL);
-            if (!strcmp(j->lane, "work"))
-                rc = 0; /* the lane is needed; a kill's job follows it */
-        }
-    } else {
-        rc = follow(c, j, &s, &p, delay_ms);
-    }
-    place_clear(&p);
-    repo_clear(&r);
+    if (!strcmp(j->lane, "work"))
+        rc = push_first(c, j, &s, e);
+    else
+        rc = at_forge(c, j, &s, delay_ms, e);
     sandbox_clear(&s);
     return rc;
 }

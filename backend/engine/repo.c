@@ -111,31 +111,100 @@ static const char *tail_of(const struct buf *b, size_t max)
 
 /* ---- the clone ---- */
 
-/* the names that a remote's branches forbid, and the base that it offers */
+static const char *default_of(const struct git_refs *refs)
+{
+    return refs && refs->head ? refs->head : "";
+}
+
+bool repo_protects(const struct repo *r, const struct git_refs *refs,
+                   const char *branch)
+{
+    return !strcmp(branch, "main") || !strcmp(branch, "master") ||
+           !strcmp(branch, default_of(refs)) ||
+           (r->base && !strcmp(branch, r->base));
+}
+
+/* a branch of the remote that is a part of this name's path, or the other way
+ * round: both can't be. NULL if there is none */
+static const char *in_the_way(const struct git_refs *refs, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < refs->n; i++) {
+        const char *have = refs->v[i].name;
+        size_t m = strlen(have);
+
+        if ((m < n && !strncmp(have, name, m) && name[m] == '/') ||
+            (n < m && !strncmp(have, name, n) && have[n] == '/'))
+            return have;
+    }
+    return NULL;
+}
+
+/* a name of our own: new, and one that the remote can have */
+static void own_name(struct courier *c, struct sandbox *s, struct repo *r,
+                     const struct git_refs *refs)
+{
+    const char *clash = in_the_way(refs, r->branch);
+    AUTO_FREE char *stem = NULL;
+
+    if (clash) {
+        AUTO_FREE char *was = xstrdup(r->branch);
+
+        for (char *p = r->branch; *p; p++)
+            if (*p == '/')
+                *p = '-';
+        repo_log(c, s->id,
+                 "# the remote has a branch '%s', so '%s' can't be: this one "
+                 "is '%s'\n",
+                 clash, was, r->branch);
+    }
+    stem = xstrdup(r->branch);
+    for (int k = 2; git_refs_find(refs, r->branch) && k < 1000; k++) {
+        free(r->branch);
+        r->branch = xasprintf("%s-%d", stem, k);
+    }
+    if (strcmp(stem, r->branch))
+        repo_log(c, s->id,
+                 "# the remote has a branch '%s' already: this one is '%s'\n",
+                 stem, r->branch);
+}
+
+static int check_base(struct repo *r, const struct git_refs *refs,
+                      struct err *e)
+{
+    if (r->base && refs->n && !git_refs_find(refs, r->base))
+        return err_set(e, EINVAL, "the repository has no branch '%s' (base)",
+                       r->base);
+    if (!r->base && refs->head)
+        r->base = xstrdup(refs->head);
+    return 0;
+}
+
+/* the branch that the remote's branches allow, and the base that it offers */
 static int choose_names(struct courier *c, struct sandbox *s, struct repo *r,
                         struct err *e)
 {
+    const char *from = "";
     AUTO_FREE char *asked =
-        or_null(config_value(store_reader(c->store), s, "branch", NULL));
+        config_value(store_reader(c->store), s, "branch", &from);
     struct git_refs refs;
+    const char *clash;
     int rc = git_ls_remote(r->url, &r->auth, &refs, e);
 
     if (rc < 0)
         return rc;
-    if (!asked && !s->run && git_refs_find(&refs, "courier")) {
-        /* a branch `courier` and a branch `courier/x` can't both be */
-        for (char *p = r->branch; *p; p++)
-            if (*p == '/')
-                *p = '-';
-        repo_log(c, s->id, "# the remote has a branch 'courier': this one is "
-                           "'%s'\n",
-                 r->branch);
+    rc = check_base(r, &refs, e);
+    if (rc == 0 && !strcmp(from, "default") && !s->run) {
+        own_name(c, s, r, &refs);
+    } else if (rc == 0) {
+        clash = in_the_way(&refs, r->branch);
+        if (clash)
+            rc = err_set(e, EINVAL,
+                         "the remote has a branch '%s', so '%s' can't be one, "
+                         "too: give another branch",
+                         clash, r->branch);
     }
-    if (r->base && refs.n && !git_refs_find(&refs, r->base))
-        rc = err_set(e, EINVAL, "the repository has no branch '%s' (base)",
-                     r->base);
-    else if (!r->base && refs.head)
-        r->base = xstrdup(refs.head);
     git_refs_clear(&refs);
     return rc;
 }

@@ -6,32 +6,25 @@
 #include "engine/repo.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
     SAVE_MS = 10 * 60 * 1000,
-    EXPORT_MAX = 256 << 20, /* bytes of one file */
-    PIECE = 1 << 20,        /* fetched at a time */
     OUT_MAX = 256 * 1024,
+    HOME_MAX = 1 << 30,  /* bytes of a salvage in all */
+    REFS_SHOWN = 100,    /* of a bundle */
+    HEAD_MAX = 64 * 1024,
+    TRIES = 3,
 };
-#define EXPORT_DIR COURIER_DIR "/export"
 
-static int run_script(const struct e2b_target *t, const char *script,
-                      struct e2b_cancel *cancel, struct e2b_result *res,
-                      struct err *e)
-{
-    const char *const argv[] = {"/bin/bash", "-s", NULL};
-
-    return e2b_exec(t,
-                    &(struct e2b_run){.argv = argv,
-                                      .stdin_data = script,
-                                      .stdin_len = strlen(script),
-                                      .limit_ms = SAVE_MS,
-                                      .max_out = OUT_MAX,
-                                      .cancel = cancel},
-                    res, e);
-}
+struct save {
+    struct salvage g; /* first */
+    struct sandbox *s;
+    struct repo *r;
+    int how;
+    struct buf *words, prefixes;
+    bool saved;
+};
 
 /* the next line of a text that is cut into lines in place; NULL at its end */
 static char *next_line(char **rest)
@@ -47,224 +40,247 @@ static char *next_line(char **rest)
     return line;
 }
 
-/* ---- files that come home ---- */
+static void say(struct save *v, const char *fmt, ...) PRINTF(2, 3);
 
-static int salvage_dir(struct courier *c, int64_t id, char **out)
+static void say(struct save *v, const char *fmt, ...)
 {
-    AUTO_FREE char *top = xasprintf("%s/salvage", c->data);
+    va_list ap;
 
-    *out = xasprintf("%s/%lld", top, (long long)id);
-    if (mkdir(top, 0700) < 0 && errno != EEXIST)
-        return -errno;
-    if (mkdir(*out, 0700) < 0 && errno != EEXIST)
-        return -errno;
-    return 0;
+    if (v->words->n)
+        buf_adds(v->words, "; ");
+    va_start(ap, fmt);
+    buf_vaddf(v->words, fmt, ap);
+    va_end(ap);
 }
 
-/* a file of the VM into path, in pieces, whole or not at all */
-static int fetch(const struct e2b_target *t, const char *from,
-                 const char *path, struct err *e)
-{
-    AUTO_FREE char *tmp = xasprintf("%s.tmp", path);
-    AUTO_CLOSE int fd =
-        open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int64_t off = 0, total = 0;
-    int rc = 0;
+/* ---- a repository of this machine gets its branches from the bundle ---- */
 
-    if (fd < 0)
-        return err_set(e, errno, "%s can't be written: %s", path,
-                       strerror(errno));
-    do {
-        AUTO_BUF struct buf b = {0};
-
-        rc = e2b_read(t, from, off, PIECE, &b, &total, e);
-        if (rc == 0 && fd_write_all(fd, buf_str(&b), b.n) < 0)
-            rc = err_set(e, errno, "%s can't be written", path);
-        if (rc == 0 && !b.n && off < total)
-            rc = err_set(e, EPROTO, "%s came short", from);
-        off += (int64_t)b.n;
-        if (off > EXPORT_MAX)
-            rc = err_set(e, EFBIG, "%s is too large", from);
-    } while (rc == 0 && off < total);
-    if (rc == 0 && fsync(fd) < 0)
-        rc = -errno;
-    if (rc == 0 && rename(tmp, path) < 0)
-        rc = -errno;
-    if (rc < 0)
-        unlink(tmp);
-    return rc;
-}
-
-struct told {
-    int64_t id;
+struct bundle_ref {
+    char sha[41];
+    char *name;
 };
 
-static int told_fn(struct tx *tx, void *arg, struct err *e)
+/* the branches that a bundle's header lists */
+static size_t bundle_refs(const char *path, struct bundle_ref *v, size_t max)
 {
-    struct told *t = arg;
-
-    (void)e;
-    tx_touch(tx, 0, oid(OBJ_SANDBOX, t->id), ASPECT_SALVAGE | ASPECT_DOCS);
-    return 0;
-}
-
-/* one repository of the VM, as files; prefix "" for the project */
-static int bring_home(struct courier *c, struct sandbox *s,
-                      const struct e2b_target *t, const char *dir,
-                      const char *branch, const char *prefix,
-                      struct e2b_cancel *cancel, bool *bundle, struct buf *what,
-                      struct err *e)
-{
-    AUTO_FREE char *script =
-        git_script_export(dir, branch, EXPORT_DIR, EXPORT_MAX);
-    AUTO_FREE char *home = NULL;
-    struct e2b_result res = {0};
-    struct told told = {s->id};
-    int rc = run_script(t, script, cancel, &res, e);
-    char *line, *rest;
-
-    *bundle = false;
-    if (rc == 0 && res.exit_code) {
-        repo_log(c, s->id, "# export of %s: %s\n", dir, buf_str(&res.err));
-        rc = err_set(e, EPROTO, "the work can't be exported");
-    }
-    if (rc == 0)
-        rc = salvage_dir(c, s->id, &home);
-    rest = rc ? NULL : res.out.p;
-    while (!rc && (line = next_line(&rest))) {
-        static const char *const files[] = {"commits.bundle",
-                                            "worktree.patch", "untracked.tar",
-                                            NULL};
-        AUTO_FREE char *from = NULL, *to = NULL;
-        char *tab = strchr(line, '\t');
-
-        if (!tab)
-            continue;
-        *tab = 0;
-        if (!text_is_word(line, files))
-            continue;
-        from = xasprintf(EXPORT_DIR "/%s", line);
-        to = xasprintf("%s/%s%s", home, prefix, line);
-        rc = fetch(t, from, to, e);
-        if (rc == 0 && !strcmp(line, "commits.bundle"))
-            *bundle = true;
-        if (rc == 0)
-            buf_addf(what, "%s%s%s", what->n ? ", " : "", prefix, line);
-    }
-    e2b_result_clear(&res);
-    store_do(c->store, told_fn, &told, NULL);
-    return rc;
-}
-
-/* ---- a repository of this machine gets its branch from the bundle ---- */
-
-static int apply_to_path(struct courier *c, struct sandbox *s, struct repo *r,
-                         struct buf *words, struct err *e)
-{
-    AUTO_FREE char *bundle = xasprintf("%s/salvage/%lld/commits.bundle",
-                                       c->data, (long long)s->id);
-    char sha[41];
-    int rc = git_bundle_apply(bundle, git_path(r->url), r->branch, sha, e);
-
-    if (rc < 0)
-        return rc;
-    buf_addf(words, "%s%s is at %.12s", words->n ? "; " : "", r->branch, sha);
-    unlink(bundle);
-    return 0;
-}
-
-/* a name of a directory as a prefix of file names */
-static void prefix_of(const char *dir, char out[80])
-{
-    const char *base = strrchr(dir, '/');
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_FREE char *head = xmalloc(HEAD_MAX + 1);
+    ssize_t got = fd < 0 ? -1 : pread(fd, head, HEAD_MAX, 0);
+    char *rest = head, *line;
     size_t n = 0;
 
-    for (base = base ? base + 1 : dir; *base && n < 60; base++) {
-        bool plain = (*base >= 'a' && *base <= 'z') ||
-                     (*base >= 'A' && *base <= 'Z') ||
-                     (*base >= '0' && *base <= '9') || *base == '-';
+    if (got <= 0)
+        return 0;
+    head[got] = 0;
+    next_line(&rest); /* its signature */
+    while (n < max && (line = next_line(&rest)) && *line) {
+        static const char heads[] = " refs/heads/";
 
-        out[n++] = plain ? *base : '_';
+        if (*line == '-' || *line == '@' || strlen(line) < 53 ||
+            strncmp(line + 40, heads, sizeof(heads) - 1))
+            continue;
+        memcpy(v[n].sha, line, 40);
+        v[n].sha[40] = 0;
+        v[n++].name = xstrdup(line + 40 + sizeof(heads) - 1);
     }
-    out[n++] = '-';
-    out[n] = 0;
+    return n;
 }
 
-/* what to do about one line of the save script */
-static int settle(struct courier *c, struct sandbox *s, struct repo *r,
-                  const struct e2b_target *t, struct e2b_cancel *cancel,
-                  const char *dir, const char *result, const char *said,
-                  struct buf *words, bool *saved, struct err *e)
+/* the branch there has other commits, or is checked out: beside it */
+static int apply_beside(struct save *v, const struct bundle_ref *f,
+                        struct salvaged *out, const char *path, char sha[41],
+                        char **name, struct err *e)
 {
-    bool project = !strcmp(dir, PROJECT_DIR), bundle;
-    const char *branch = r->branch ? r->branch : "courier";
-    AUTO_BUF struct buf shown = {0}, what = {0};
-    char prefix[80] = "";
     int rc;
 
-    text_printable(&shown, said, strlen(said), 0);
-    repo_log(c, s->id, "# save %s: %s %s\n", dir, result, buf_str(&shown));
-    if (!strcmp(result, "nothing")) {
-        if (project)
-            *saved = true;
-        return 0;
-    }
-    if (!strcmp(result, "pushed")) {
-        if (project)
-            *saved = true;
-        buf_addf(words, "%spushed %s", words->n ? "; " : "", buf_str(&shown));
-        return 0;
-    }
-    if (!project)
-        prefix_of(dir, prefix);
-    rc = bring_home(c, s, t, dir, branch, prefix, cancel, &bundle, &what, e);
-    if (rc == 0 && project && r->path && bundle) {
-        struct err why = {0};
-
-        rc = apply_to_path(c, s, r, words, &why);
-        if (rc == 0) {
-            *saved = true;
-            return 0;
-        }
-        buf_addf(words, "%snot pushed (%s): work is in salvage/ (%s)",
-                 words->n ? "; " : "", why.text, buf_str(&what));
-        return 0;
-    }
-    if (rc == 0 && what.n)
-        buf_addf(words, "%snot pushed (%.200s): work is in salvage/ (%s)",
-                 words->n ? "; " : "",
-                 shown.n ? buf_str(&shown) : "no remote", buf_str(&what));
+    *name = xasprintf("%s-%.8s", v->r->branch, f->sha);
+    for (char *p = *name; *p; p++)
+        if (*p == '/')
+            *p = '-';
+    salvaged_clear(out);
+    rc = salvage_export(&v->g, PROJECT_DIR, *name, "", out, e);
+    if (rc == 0 && out->bundle)
+        rc = git_bundle_apply(path, git_path(v->r->url), *name, sha, e);
     return rc;
 }
 
-int work_save(struct courier *c, struct sandbox *s,
-              const struct e2b_target *t, struct e2b_cancel *cancel,
-              struct buf *words, bool *saved, struct err *e)
+static int apply_one(struct save *v, const struct bundle_ref *f,
+                     struct salvaged *out, const char *path, struct err *e)
 {
-    AUTO_FREE char *message =
-        xasprintf("courier: work of sandbox %s", s->name);
-    AUTO_FREE char *script = NULL;
-    struct e2b_result res = {0};
-    struct repo r;
-    char *line, *rest;
+    bool own = !strcmp(f->name, v->r->branch);
+    AUTO_FREE char *other = NULL;
+    char sha[41] = "";
+    struct err why = {0};
     int rc;
 
-    *saved = false;
-    rc = repo_get(c, s, &r);
-    if (rc == -ENOENT)
-        r.branch = xasprintf("courier/%s", s->name);
-    script = git_script_save(HOME_DIR, r.branch, message, true);
-    rc = run_script(t, script, cancel, &res, e);
-    if (rc == 0 && res.exit_code) {
-        /* a sandbox without git has no repositories of ours */
-        if (r.url)
-            rc = err_set(e, EPROTO, "the save script exited %d",
-                         res.exit_code);
+    if (!own && repo_protects(v->r, NULL, f->name))
+        return err_set(e, EPERM, "commits on %.60s", f->name);
+    rc = git_bundle_apply(path, git_path(v->r->url), f->name, sha, e);
+    if (own && (rc == -EEXIST || rc == -EBUSY)) {
+        why = *e;
+        rc = apply_beside(v, f, out, path, sha, &other, e);
     }
-    rest = rc ? NULL : res.out.p;
+    if (rc < 0)
+        return rc;
+    say(v, "pushed %s %.12s", other ? other : f->name, sha);
+    if (other)
+        buf_addf(v->words, "; %s was refused: %s", v->r->branch, why.text);
+    return 0;
+}
+
+static void apply_all(struct save *v, struct salvaged *out)
+{
+    AUTO_FREE char *path = salvage_file(v->g.c, v->s->id, "", "commits.bundle");
+    struct bundle_ref refs[REFS_SHOWN];
+    size_t n = bundle_refs(path, refs, REFS_SHOWN);
+    struct err e = {0}, why = {0};
+    int bad = n ? 0 : err_set(&why, EPROTO, "the bundle has no branch");
+
+    for (size_t i = 0; i < n; i++) {
+        if (apply_one(v, &refs[i], out, path, &e) < 0) {
+            bad = -1;
+            why = e;
+        }
+        free(refs[i].name);
+    }
+    if (bad) {
+        AUTO_BUF struct buf shown = {0};
+
+        text_printable(&shown, why.text, strlen(why.text), 0);
+        say(v, "not pushed (%s): work is in salvage/ (%s)", buf_str(&shown),
+            buf_str(&out->files));
+        return;
+    }
+    v->saved = true;
+    unlink(path);
+    if (strlen(buf_str(&out->files)) > strlen("commits.bundle"))
+        say(v, "what git did not take is in salvage/ (%s)",
+            buf_str(&out->files) + strlen("commits.bundle, "));
+}
+
+/* ---- one repository ---- */
+
+/* a directory's name below home as a prefix of file names, each once */
+static void prefix_of(struct save *v, const char *dir, char out[80])
+{
+    AUTO_FREE char *mark = NULL;
+    const char *p = dir;
+    size_t n = 0;
+
+    out[0] = 0;
+    if (!strcmp(dir, PROJECT_DIR))
+        return;
+    if (!strncmp(p, HOME_DIR "/", sizeof(HOME_DIR)))
+        p += sizeof(HOME_DIR);
+    for (; *p && n < 60; p++) {
+        bool plain = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+                     (*p >= '0' && *p <= '9') || *p == '.' || *p == '_';
+
+        out[n] = plain && (n || *p != '.') ? *p : '-';
+        n++;
+    }
+    out[n] = 0;
+    mark = xasprintf("/%s-", out);
+    if (strstr(buf_str(&v->prefixes), mark))
+        n += (size_t)snprintf(out + n, 80 - n, "-%zu", v->prefixes.n);
+    out[n++] = '-';
+    out[n] = 0;
+    buf_addf(&v->prefixes, "/%s", out);
+}
+
+/* at: "", or the words that tell which repository */
+static int come_home(struct save *v, const char *dir, const char *prefix,
+                     const char *at, const char *why)
+{
+    struct salvaged out = {0};
+    struct err e = {0};
+    int rc = salvage_export(&v->g, dir, v->r->branch, prefix, &out, &e);
+
+    if (rc < 0) {
+        say(v, "%snot saved (%s)", at, e.text);
+    } else {
+        if (v->r->path && out.bundle && !*prefix && (v->how & WORK_PUSH))
+            apply_all(v, &out);
+        else if (out.files.n)
+            say(v, "%snot pushed (%.200s): work is in salvage/ (%s)", at, why,
+                buf_str(&out.files));
+        if (out.missed.n)
+            say(v, "%sleft out: %s", at, buf_str(&out.missed));
+    }
+    salvaged_clear(&out);
+    return rc;
+}
+
+static int settle(struct save *v, const char *dir, const char *result,
+                  const char *said)
+{
+    AUTO_BUF struct buf shown = {0}, at = {0};
+    bool project = !strcmp(dir, PROJECT_DIR);
+    bool pushed = !strcmp(result, "pushed");
+    const char *why;
+    char prefix[80];
+
+    text_printable(&shown, said, strlen(said), 0);
+    if (!project) {
+        text_printable(&at, dir, strlen(dir), 0);
+        buf_adds(&at, ": ");
+    }
+    prefix_of(v, dir, prefix);
+    if (!pushed && strcmp(result, "nothing")) {
+        why = shown.n ? buf_str(&shown) : "no remote";
+        if (!(v->how & WORK_PUSH))
+            why = "sync = off";
+        return come_home(v, dir, prefix, buf_str(&at), why);
+    }
+    if (project)
+        v->saved = true;
+    if (pushed)
+        say(v, "%spushed %s", buf_str(&at), buf_str(&shown));
+    if (strstr(said, "left out as too large"))
+        return v->how & WORK_END
+                   ? come_home(v, dir, prefix, buf_str(&at), "large files")
+                   : 0;
+    if (pushed)
+        salvage_drop(v->g.c, v->s->id, prefix);
+    return 0;
+}
+
+static int run_save(struct save *v, struct e2b_result *res, struct err *e)
+{
+    AUTO_FREE char *message =
+        xasprintf("courier: work of sandbox %s", v->s->name);
+    AUTO_FREE char *script = git_script_save(HOME_DIR, v->r->branch, message,
+                                             v->how & WORK_PUSH);
+    const char *const argv[] = {"/bin/bash", "-s", NULL};
+    int rc = e2b_exec(v->g.t,
+                      &(struct e2b_run){.argv = argv,
+                                        .stdin_data = script,
+                                        .stdin_len = strlen(script),
+                                        .limit_ms = SAVE_MS,
+                                        .max_out = OUT_MAX,
+                                        .cancel = v->g.cancel},
+                      res, e);
+
+    /* a VM without git has no repositories */
+    if (rc == 0 && res->exit_code && v->r->url) {
+        AUTO_BUF struct buf why = {0};
+
+        text_printable(&why, buf_str(&res->err),
+                       strnlen(buf_str(&res->err), 300), 0);
+        rc = err_set(e, EIO, "the work can't be committed: %s",
+                     buf_str(&why));
+    }
+    return rc;
+}
+
+/* "REMOTE\tDIR\tRESULT\tWORDS", one a repository */
+static int settle_all(struct save *v, char *rest, struct err *e)
+{
+    char *line;
+    int rc = 0;
+
     while ((line = next_line(&rest))) {
         char *f[4] = {line, NULL, NULL, NULL};
-        struct err why = {0};
         int k = 1;
 
         for (char *p = line; *p && k < 4; p++)
@@ -272,51 +288,99 @@ int work_save(struct courier *c, struct sandbox *s,
                 *p = 0;
                 f[k++] = p + 1;
             }
-        if (k < 4 || strcmp(f[0], "REPO"))
+        if (k < 4)
             continue;
-        if (settle(c, s, &r, t, cancel, f[1], f[2], f[3], words, saved, &why) <
-            0) {
-            rc = -why.code;
-            buf_addf(words, "%s%s: not saved (%s)", words->n ? "; " : "", f[1],
-                     why.text);
-            if (e)
-                *e = why;
-        }
+        if (settle(v, f[1], f[2], f[3]) < 0)
+            rc = err_set(e, EIO, "not all could be saved");
     }
-    e2b_result_clear(&res);
-    if (r.url && *saved) {
-        struct err why = {0};
+    return rc;
+}
 
-        if (repo_diff(c, s, &r, &why) < 0)
+int work_save(struct courier *c, struct sandbox *s,
+              const struct e2b_target *t, struct e2b_cancel *cancel, int how,
+              struct buf *words, bool *saved, struct err *e)
+{
+    struct repo r;
+    struct save v = {.g = {c, s->id, t, cancel, HOME_MAX},
+                     .s = s,
+                     .r = &r,
+                     .how = how,
+                     .words = words};
+    struct e2b_result res = {0};
+    int rc = repo_get(c, s, &r);
+
+    if (rc == -ENOENT)
+        r.branch = xasprintf("courier/%s", s->name);
+    rc = run_save(&v, &res, e);
+    if (rc == 0)
+        rc = settle_all(&v, res.out.p, e);
+    e2b_result_clear(&res);
+    if (rc < 0 && !words->n)
+        repo_log(c, s->id, "# save: %s\n", e ? e->text : strerror(-rc));
+    else
+        repo_log(c, s->id, "# save: %s\n",
+                 words->n ? buf_str(words) : "nothing new");
+    if (r.url && v.saved) {
+        struct err why = {0};
+        int d = repo_diff(c, s, &r, &why);
+
+        if (d < 0 && d != -ENOENT)
             repo_log(c, s->id, "# diff: %s\n", why.text);
     }
+    buf_free(&v.prefixes);
     repo_clear(&r);
+    *saved = v.saved;
     return rc;
+}
+
+/* ---- before an end ---- */
+
+static bool is(struct courier *c, const struct sandbox *s, const char *key,
+               const char *value)
+{
+    AUTO_FREE char *v = config_value(store_reader(c->store), s, key, NULL);
+
+    return v && !strcmp(v, value);
 }
 
 int salvage_run(struct courier *c, struct sandbox *s, struct job *j,
                 struct buf *reason, struct err *e)
 {
+    int how = WORK_END | (is(c, s, "sync", "off") ? 0 : WORK_PUSH);
     AUTO_BUF struct buf words = {0};
-    struct e2b_target t;
+    struct e2b_target t = {0};
+    struct err mine = {0};
     bool saved = false;
-    int rc = sandbox_target(c, s, &t, e);
+    int rc;
 
-    if (rc == 0)
-        rc = work_save(c, s, &t, &j->cancel, &words, &saved, e);
+    e = e ? e : &mine;
+    rc = sandbox_target(c, s, &t, e);
+    for (int i = 0; rc == 0 && i < TRIES; i++) {
+        if (i)
+            sleep_ms(1000 << i);
+        buf_clear(&words);
+        rc = work_save(c, s, &t, &j->cancel, how, &words, &saved, e);
+        if (!job_transient(rc) || job_cancelled(j))
+            break;
+        rc = i + 1 < TRIES ? 0 : rc;
+    }
+    if (t.x)
+        endpoint_put(c, t.x);
+    if (job_cancelled(j))
+        return err_set(e, ECANCELED, "to be ended now");
     if (words.n)
         buf_addf(reason, "%s%s", reason->n ? "; " : "", buf_str(&words));
-    if (rc < 0 && rc != -ECANCELED)
-        buf_addf(reason, "%snot everything could be saved: %s",
-                 reason->n ? "; " : "", e ? e->text : strerror(-rc));
-    return rc == -ECANCELED ? rc : 0;
+    if (rc < 0 && !words.n)
+        buf_addf(reason, "%sthe work could not be saved: %s",
+                 reason->n ? "; " : "", e->text);
+    return 0;
 }
 
 /* push: by the user, or after a turn (args "sync") */
 int job_push(struct courier *c, struct job *j, int *delay_ms, struct err *e)
 {
     AUTO_BUF struct buf words = {0};
-    struct e2b_target t;
+    struct e2b_target t = {0};
     struct sandbox s;
     bool saved = false;
     int rc;
@@ -330,11 +394,15 @@ int job_push(struct courier *c, struct job *j, int *delay_ms, struct err *e)
     }
     rc = sandbox_target(c, &s, &t, e);
     if (rc == 0)
-        rc = work_save(c, &s, &t, &j->cancel, &words, &saved, e);
-    if (rc == 0 && !saved && words.n && repo_wanted(store_reader(c->store), &s))
-        rc = err_set(e, EPROTO, "push: %s", buf_str(&words));
+        rc = work_save(c, &s, &t, &j->cancel, WORK_PUSH, &words, &saved, e);
+    if (t.x)
+        endpoint_put(c, t.x);
+    if ((rc == 0 && !saved && words.n &&
+         repo_wanted(store_reader(c->store), &s)) ||
+        (rc == -EIO && words.n))
+        rc = err_set(e, EIO, "push: %s", buf_str(&words));
     sandbox_clear(&s);
-    return rc < 0 && job_transient(rc) ? job_again(j, rc, 3) : rc;
+    return job_again(j, rc, 3);
 }
 
 /* ---- what follows from an end, and from a turn ---- */
@@ -347,6 +415,13 @@ static bool on(struct db *d, const struct sandbox *s, const char *key,
     return v && strcmp(v, off);
 }
 
+static bool pr_after(struct db *d, const struct sandbox *s, bool salvaged)
+{
+    return salvaged && !s->run && repo_wanted(d, s) &&
+           on(d, s, "pr", "off") && strcmp(s->pr_status, "created") &&
+           strcmp(s->pr_status, "merged");
+}
+
 void tx_after_end(struct tx *tx, struct courier *c, int64_t sandbox,
                   bool salvaged)
 {
@@ -354,13 +429,8 @@ void tx_after_end(struct tx *tx, struct courier *c, int64_t sandbox,
 
     if (sandbox_get(tx->db, sandbox, &s) < 0)
         return;
-    if (salvaged && !s.run && repo_wanted(tx->db, &s) &&
-        on(tx->db, &s, "pr", "off") && strcmp(s.pr_status, "created")) {
-        db_exec(tx->db, "UPDATE sandbox SET pr_status='creating' WHERE id=?",
-                "i", sandbox);
-        tx_touch(tx, s.project, oid(OBJ_SANDBOX, sandbox), ASPECT_PR);
-        tx_job(tx, c, sandbox, 0, "side", "pr", "");
-    }
+    if (!strcmp(s.pr_status, "creating") || pr_after(tx->db, &s, salvaged))
+        tx_pr(tx, c, &s, "");
     tx_learn_after_end(tx, c, &s);
     sandbox_clear(&s);
 }

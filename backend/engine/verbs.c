@@ -2,6 +2,7 @@
  * What the verbs do to a sandbox: the table of states of its ctl, row by row.
  */
 #include "engine/command.h"
+#include "engine/repo.h"
 #include "engine/config.h"
 
 enum { TIMEOUT_MIN = 60, TIMEOUT_MAX = 4 * 3600, MESSAGE_MAX = 1 << 20 };
@@ -499,6 +500,8 @@ static int verb_work(struct tx *tx, struct courier *c, const struct sandbox *s,
         return busy(s, verb, e);
     if (strcmp(verb, "learn") && !repo_wanted(tx->db, s))
         return err_set(e, EINVAL, "%s: '%s' has no repository", verb, s->name);
+    if (!strcmp(verb, "pr"))
+        tx_pr_mark(tx, s);
     if (!strcmp(verb, "learn"))
         tx_job(tx, c, s->id, 0, "side", "learn", "");
     else

@@ -664,6 +664,7 @@ int job_pause(struct courier *c, struct job *j, int *delay_ms, struct err *e)
 {
     struct sandbox s;
     struct change ch = {.c = c, .j = j, .s = &s};
+    AUTO_BUF struct buf reason = {0};
     struct e2b_target t;
     int r;
 
@@ -674,12 +675,16 @@ int job_pause(struct courier *c, struct job *j, int *delay_ms, struct err *e)
         sandbox_clear(&s);
         return 0;
     }
-    ch.reason = *j->args ? j->args : "paused by user";
+    buf_adds(&reason, *j->args ? j->args : "paused by user");
     r = sandbox_target(c, &s, &t, e);
     if (r == 0) {
+        /* nobody may look at it for long */
+        if (!strncmp(j->args, "budget ", 7))
+            salvage_run(c, &s, j, &reason, NULL);
         r = e2b_pause(t.x, t.id, e);
         endpoint_put(c, t.x);
     }
+    ch.reason = buf_str(&reason);
     if (r == -ENOENT) {
         r = record_gone(c, j, &s, e->text, e);
     } else if (r == 0) {
