@@ -248,10 +248,10 @@ static json_t *run_config(struct db *d, struct oid o)
 {
     size_t n = 0;
     AUTO_FREE char *text = doc_text(d, o, "config", &n);
-    const char *p = text, *end = text + n;
+    const char *p = text ? text : "", *end = p + n;
     json_t *j = json_object();
 
-    while (text && p < end) {
+    while (p < end) {
         const char *nl = memchr(p, '\n', (size_t)(end - p));
         size_t len = (size_t)((nl ? nl : end) - p);
         AUTO_FREE char *k = NULL, *v = NULL;

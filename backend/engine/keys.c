@@ -430,9 +430,9 @@ static void add_env_doc(struct script *s)
     size_t n = 0;
     AUTO_FREE char *text =
         doc_text(s->d, oid(OBJ_PROJECT, s->project), "env", &n);
-    const char *p = text, *end = text + n;
+    const char *p = text ? text : "", *end = p + n;
 
-    while (text && p < end) {
+    while (p < end) {
         const char *nl = memchr(p, '\n', (size_t)(end - p));
         size_t len = (size_t)((nl ? nl : end) - p);
         AUTO_FREE char *k = NULL, *v = NULL;
