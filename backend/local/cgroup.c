@@ -6,11 +6,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const part_name[CG_PARTS] = {
     "memory", "cpu", "pids", "freezer", "cpuacct",
 };
+
+enum { STALE_SECONDS = 60 };
 
 static struct {
     char tag[40];
@@ -266,6 +269,49 @@ static void remove_leftovers(const char *base)
         closedir(d);
 }
 
+/* courier-<8 hex digits>-<id>, and old enough not to be in the making */
+static bool stale(const char *base, const char *name)
+{
+    AUTO_FREE char *dir = xasprintf("%s/%s", base, name);
+    struct stat st;
+
+    return strncmp(name, "courier-", 8) == 0 &&
+           strspn(name + 8, "0123456789abcdef") == 8 && name[16] == '-' &&
+           stat(dir, &st) == 0 && st.st_ctime + STALE_SECONDS < time(NULL);
+}
+
+static bool exists(int part, const char *name)
+{
+    AUTO_FREE char *dir = xasprintf("%s/%s", cg.base[part] ? cg.base[part]
+                                                           : "", name);
+
+    return cg.base[part] && access(dir, F_OK) == 0;
+}
+
+/*
+ * What hosts left that were killed and never came back: groups with nothing
+ * in them. A freezer's may be empty while its box lives, whose processes are
+ * in the other groups.
+ */
+static void sweep(int part)
+{
+    DIR *d = opendir(cg.base[part]);
+    struct dirent *e;
+
+    while (d && (e = readdir(d))) {
+        AUTO_FREE char *dir = NULL;
+
+        if (!stale(cg.base[part], e->d_name) ||
+            (part == CG_FREEZER && (exists(CG_PIDS, e->d_name) ||
+                                    exists(CG_CPU, e->d_name))))
+            continue;
+        dir = xasprintf("%s/%s", cg.base[part], e->d_name);
+        rmdir(dir); /* fails where something lives */
+    }
+    if (d)
+        closedir(d);
+}
+
 void cgroup_init(const char *tag)
 {
     snprintf(cg.tag, sizeof(cg.tag), "%s", tag);
@@ -284,6 +330,13 @@ void cgroup_init(const char *tag)
     for (int i = 0; i < CG_PARTS; i++)
         if (cg.base[i])
             remove_leftovers(cg.base[i]);
+    if (cg.v2 || !cg.base[CG_PIDS] || !cg.base[CG_CPU])
+        return;
+    for (int i = 0; i < CG_PARTS; i++)
+        if (cg.base[i] && i != CG_FREEZER)
+            sweep(i);
+    if (cg.base[CG_FREEZER])
+        sweep(CG_FREEZER);
 }
 
 const char *cgroup_kind(int part)

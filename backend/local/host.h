@@ -5,11 +5,14 @@
  *   http.c     HTTP/1.1 on a socket: a thread a connection, requests in,
  *              answers out
  *   server.c   listening, auth, routing by path, E2b-Sandbox-Id or Host
- *   control.c  the control plane: create, list, kill, pause, timeouts, ...
- *   box.c      a sandbox: bwrap, its init, limits, freeze, deadline, death
+ *   control.c  the control plane: get, kill, pause, timeouts, logs, ...;
+ *              create.c reads the body of a create, list.c makes pages
+ *   box.c      a sandbox: its states, deadline, death
+ *   jail.c     bwrap and what is seen inside; cgroup.c and guard.c its
+ *              limits; trash.c removes what it leaves
  *   init.c     PID 1 inside (the same program, started as `--init`): makes
- *              processes on request, reaps, passes descriptors
- *   net.c      the network of a box
+ *              processes on request, reaps, passes descriptors; call.c asks it
+ *   net.c      the network of a box; dns.c, where only some hosts are allowed
  *   process.c  process.Process: Start, Connect, List, signals, stdin, pty;
  *              proc.c, sub.c, pump.c, pty.c: the processes and who listens
  *   fs.c       filesystem.Filesystem: Stat, ListDir, ...; watcher.c, watch.c
