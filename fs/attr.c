@@ -170,6 +170,11 @@ double attr_timeout(const struct node *n)
 
 /* ---- answers ---- */
 
+bool from_toucher(fuse_req_t req)
+{
+    return fs.toucher && fuse_req_ctx(req)->pid == fs.toucher;
+}
+
 void reply_code(fuse_req_t req, int code)
 {
     fuse_reply_err(req, code < 0 ? -code : code);
@@ -208,6 +213,8 @@ void reply_entry(fuse_req_t req, struct node *n)
     }
     entry_fill(n, &e);
     n->nlookup++;
+    if (!from_toucher(req))
+        n->seen_at = mono_ms();
     if (fuse_reply_entry(req, &e) == -ENOENT)
         node_forget(n, 1);
 }

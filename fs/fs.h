@@ -108,6 +108,7 @@ void reply_entry_of(fuse_req_t req, struct node *dir, const char *name);
 void reply_entry(fuse_req_t req, struct node *n);
 void entry_fill(struct node *n, struct fuse_entry_param *e); /* not attr */
 void reply_bytes(fuse_req_t req, const struct buf *b, size_t size, off_t off);
+bool from_toucher(fuse_req_t req); /* see touch.h */
 /* err is negative or 0 */
 void reply_code(fuse_req_t req, int code);
 /* a refusal of our own: told in errors, then answered */

@@ -35,6 +35,8 @@ struct node {
     struct node *hash_next;
     struct node *obj_next, *obj_prev;
     int64_t sized_at, size; /* of a view: as of which change, how long */
+    int64_t seen_at, touched_at; /* ms, for inotify */
+    bool touch_due;
     /* of what is in a VM: when it was asked, and what it said */
     int64_t vm_at, vm_mtime;
     unsigned vm_mode;

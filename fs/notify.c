@@ -195,8 +195,7 @@ static void forget_changed(const struct courier_change *c)
         if (n->nlookup &&
             (c->aspects & ASPECT_GONE || c->aspects & aspects_of(n->row))) {
             notify_inode(n->ino);
-            if (!row_is_dir(n->row))
-                touch_changed(n);
+            touch_changed(n);
         }
 }
 

@@ -49,6 +49,8 @@ static struct node *node_or_stale(fuse_req_t req, fuse_ino_t ino)
 
     if (!n)
         fuse_reply_err(req, ESTALE);
+    else if (!from_toucher(req))
+        n->seen_at = mono_ms();
     return n;
 }
 
@@ -115,11 +117,6 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
         vm_getattr(req, n, handle_of(fi));
     else
         reply_attr(req, n, handle_of(fi));
-}
-
-static bool from_toucher(fuse_req_t req)
-{
-    return fs.toucher && fuse_req_ctx(req)->pid == fs.toucher;
 }
 
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st,
