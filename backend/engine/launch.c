@@ -28,9 +28,10 @@ static const char supervisor[] =
     "  set -- \"$D/cmd\"\n"
     "fi\n"
     "if [ \"$T\" = 1 ]; then\n"
-    "  \"$S\" \"$@\" <\"$D/prompt\" >\"$D/out\" 2>&1 9>&-\n"
+    "  (exec \"$S\" \"$@\" <\"$D/prompt\" >\"$D/out\" 2>&1 9>&-)\n"
     "else\n"
-    "  \"$S\" \"$@\" <\"$D/prompt\" >\"$D/out\" 2>\"$D/err\" 9>&-\n"
+    "  (exec \"$S\" \"$@\" <\"$D/prompt\" >\"$D/out\" 2>\"$D/err\" "
+    "9>&-)\n"
     "fi\n"
     "c=$? s=0\n"
     "[ $c -gt 128 ] && [ -s \"$D/word\" ] && s=1\n"
@@ -86,15 +87,32 @@ static const char looker[] =
     "wc -c <\"$D/out\" || echo 0\n"
     "wc -c <\"$D/err\" || echo 0\n";
 
+/*
+ * Found by the mark in their environment; by their session; and, when they
+ * have wiped the one and left the other, as orphans of ours that are younger
+ * than the turn and have nothing of what every process of the API is given.
+ */
 static const char killer[] =
     "M=$1 D=$2\n"
     "mkdir -p \"$D\"; mkdir \"$D/started\" 2>/dev/null\n"
     "s=$(cat \"$D/pid\" 2>/dev/null); s=${s:-0}\n"
+    "stats() {\n" /* pid state ppid pgrp session ... start */
+    "  cat /proc/[0-9]*/stat 2>/dev/null | sed 's/^\\([0-9]*\\) (.*) /\\1 /'\n"
+    "}\n"
+    "t=$(stats | awk -v s=\"$s\" '$1 == s { print $21 }')\n"
+    "orphans() {\n"
+    "  stats | awk -v t=\"$t\" '$2 !~ /[ZX]/ && $3 == 1 && $21 >= t &&\n"
+    "      $1 != 1 { print $1 }' | while read -r p; do\n"
+    "    [ -O \"/proc/$p\" ] && [ -r \"/proc/$p/environ\" ] &&\n"
+    "      ! grep -qz '^E2B_SANDBOX' \"/proc/$p/environ\" && echo \"$p\"\n"
+    "  done\n"
+    "}\n"
     "list() {\n"
     "  { grep -lzxF \"COURIER_PROCESS=$M\" /proc/[0-9]*/environ 2>/dev/null |\n"
     "      sed 's|/proc/\\([0-9]*\\)/.*|\\1|'\n"
-    "    [ \"$s\" -gt 0 ] && cat /proc/[0-9]*/stat 2>/dev/null |\n"
-    "      sed -n \"s/^\\([0-9]*\\) (.*) [^ZX] [0-9]* [0-9]* $s .*/\\1/p\"\n"
+    "    [ \"$s\" -gt 0 ] && stats |\n"
+    "      awk -v s=\"$s\" '$2 !~ /[ZX]/ && $5 == s { print $1 }'\n"
+    "    [ -n \"$t\" ] && orphans\n"
     "  } | sort -u | grep -vx \"$s\"\n"
     "}\n"
     "send() {\n"
