@@ -165,12 +165,19 @@ static int rate_line(void *arg, const char *line, size_t n, struct err *e)
     return rates_line_check(line, n, e);
 }
 
+/* *arg: the line above ended in a backslash, this one goes on with it */
 static int pair_line(void *arg, const char *line, size_t n, struct err *e)
 {
     AUTO_FREE char *key = NULL, *value = NULL;
+    bool *more = arg, rest = *more;
+    size_t blank = 0;
 
-    (void)arg;
-    if (kv_line(line, n, &key, &value) == KV_BAD)
+    if (n && line[n - 1] == '\r')
+        n--;
+    while (blank < n && (line[blank] == ' ' || line[blank] == '\t'))
+        blank++;
+    *more = n && line[n - 1] == '\\' && (rest || line[blank] != '#');
+    if (!rest && kv_line(line, n, &key, &value) == KV_BAD)
         return err_set(e, EINVAL, "not 'key = value'");
     return 0;
 }
@@ -179,10 +186,11 @@ static int check_tool(const char *path, const char *p, size_t n,
                       bool lines_only, struct err *e)
 {
     struct tool *t = NULL;
+    bool more = false;
     int r;
 
     if (lines_only)
-        return each_line(p, n, true, pair_line, NULL, e);
+        return each_line(p, n, true, pair_line, &more, e);
     r = tool_parse(doc_base(path), p, n, &t, e);
     tool_free(t);
     return r;
