@@ -243,6 +243,18 @@ void reply_bytes(fuse_req_t req, const struct buf *b, size_t size, off_t off)
     fuse_reply_buf(req, b->p + off, n < size ? n : size);
 }
 
+int code_again(int code)
+{
+    switch (code) {
+    case -EFBIG:
+    case -EMSGSIZE:
+    case -ENOSPC:
+        return code;
+    default:
+        return -ECANCELED;
+    }
+}
+
 void refuse(fuse_req_t req, const struct node *n, int code, const char *why)
 {
     AUTO_FREE char *path = node_words(n);

@@ -40,7 +40,7 @@ struct control {
     struct buf line; /* unfinished */
     uint64_t line_owner;
     int pending; /* -errno for the next write: its line has failed */
-    bool poisoned;
+    int poisoned; /* -errno: something has failed, nothing more is done */
     bool in_body, body_new, body_put;
     int64_t body_id;
     struct buf body;
@@ -75,7 +75,8 @@ static void op_ok(struct op *op, size_t taken)
 static void op_fail(struct op *op, int code)
 {
     buf_clear(&op->c->line);
-    op->c->poisoned = true;
+    if (!op->c->poisoned)
+        op->c->poisoned = code > 0 ? -code : code;
     reply_code(op->req, code);
     op_next(op->c);
 }
@@ -331,7 +332,7 @@ static void op_start(struct op *op)
         c->pending = 0;
         op_fail(op, code);
     } else if (c->poisoned) {
-        op_fail(op, -ECANCELED);
+        op_fail(op, code_again(c->poisoned));
     } else if (c->in_body) {
         if (op->flush)
             body_flush(op);

@@ -246,7 +246,7 @@ static void spoil(fuse_req_t req, struct handle *h, int code,
     if (code == -EINVAL && d->kind == DOC_STORED)
         doc_reject(d, e, &d->draft);
     courier_error(fs.c, d->o, path, e->text);
-    h->spoilt = true;
+    h->spoilt = code;
     if (d->writers == 1)
         draft_drop(d);
     else
@@ -264,7 +264,7 @@ static void doc_write(fuse_req_t req, struct handle *h, const char *p,
 
     (void)fi;
     if (h->spoilt) {
-        fuse_reply_err(req, ECANCELED);
+        reply_code(req, code_again(h->spoilt));
         return;
     }
     r = draft_begin(d);
@@ -280,7 +280,8 @@ static void doc_write(fuse_req_t req, struct handle *h, const char *p,
         return;
     }
     if (docmem_full(n)) {
-        fuse_reply_err(req, ENOSPC);
+        err_set(&e, ENOSPC, "too much is being written at once");
+        spoil(req, h, -ENOSPC, &e);
         return;
     }
     if (at + n > d->draft.n)
@@ -304,7 +305,7 @@ static void commit(fuse_req_t req, struct handle *h, doc_after after)
     struct docfile *d = h->doc;
 
     if (h->spoilt)
-        fuse_reply_err(req, ECANCELED);
+        reply_code(req, code_again(h->spoilt));
     else if (!d || d->kind != DOC_STORED || d->gone || !d->dirty)
         fuse_reply_err(req, 0);
     else

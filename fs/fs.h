@@ -39,7 +39,7 @@ struct handle {
     /* a view, a rejected text, a wait that came true */
     struct buf text;
     bool ready;       /* text is what is to be read */
-    bool spoilt;      /* a write failed: nothing of it counts */
+    int spoilt;       /* -errno: a write failed, nothing of it counts */
     int64_t shown_at; /* change time of what was read last; poll */
     int64_t read_to;  /* streams: how far it was read; poll */
     uint64_t changes; /* wait/change: aspects not told yet */
@@ -111,6 +111,10 @@ void reply_bytes(fuse_req_t req, const struct buf *b, size_t size, off_t off);
 bool from_toucher(fuse_req_t req); /* see touch.h */
 /* err is negative or 0 */
 void reply_code(fuse_req_t req, int code);
+/* what a write after one that failed with code gets. The kernel cuts a large
+ * write into several and swallows the error of all but the first, so that a
+ * size that is too large has to be said again. */
+int code_again(int code);
 /* a refusal of our own: told in errors, then answered */
 void refuse(fuse_req_t req, const struct node *n, int code, const char *why);
 
