@@ -20,7 +20,7 @@
  *   files.c     .files
  *   transcript.c how a conversation is written down
  *   salvage.c pr.c learn.c    work saved, offered, learned from
- *   run*.c      workflows
+ *   run*.c      workflows: run.h says which is what
  *
  * Functions named tx_* run on the writer's thread, inside a transaction, and
  * decide; functions named job_* run on workers, may block, and change the
@@ -104,6 +104,10 @@ bool sandbox_is(const struct sandbox *s, const char *status);
 void tx_status(struct tx *tx, int64_t id, const char *to, const char *reason);
 void tx_agent(struct tx *tx, int64_t id, const char *agent,
               const char *reason);
+/* adds to the conversation for people, and to that of its run */
+void tx_transcript(struct tx *tx, int64_t sandbox, const void *p, size_t n);
+/* what its VM used so far is told now, under the step it did that for */
+void tx_bill(struct tx *tx, int64_t sandbox);
 /* sets the last error in words, and tells it in errors */
 void tx_sandbox_error(struct tx *tx, int64_t id, const char *text);
 /* an event to root, project and object; extra may be NULL, is taken */
@@ -283,6 +287,8 @@ void tx_job_step(struct tx *tx, int64_t job, int step);
 void job_cancel_work(struct courier *c, int64_t sandbox);
 /* looks for something to do; any thread */
 void jobs_kick(struct courier *c);
+/* the same, once this transaction is there to be seen */
+void tx_jobs_kick(struct tx *tx, struct courier *c);
 int jobs_open(struct courier *c, struct err *e);
 void jobs_stop(struct courier *c);
 /* is there a job of that lane/verb (NULL: any)? */
@@ -354,6 +360,9 @@ void tx_learn_after_end(struct tx *tx, struct courier *c,
 /* after an end: PR and learning jobs. Writer's thread */
 void tx_after_end(struct tx *tx, struct courier *c, int64_t sandbox,
                   bool salvaged);
+/* run.c: something has come to a sandbox of a run that its job waits for. c
+ * NULL: the caller sees to it that the jobs are looked at */
+void tx_run_look(struct tx *tx, struct courier *c, int64_t sandbox);
 /* after a turn that completed or failed. Writer's thread */
 void tx_after_turn(struct tx *tx, struct courier *c, int64_t sandbox,
                    int64_t message, bool ok);

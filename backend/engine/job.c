@@ -97,8 +97,7 @@ static int nothing(struct tx *tx, void *arg, struct err *e)
     return 0;
 }
 
-/* a kick once this transaction is there to be seen */
-static void kick_later(struct tx *tx, struct courier *c)
+void tx_jobs_kick(struct tx *tx, struct courier *c)
 {
     struct jobs *q = __atomic_load_n(&c->jobs, __ATOMIC_ACQUIRE);
 
@@ -115,7 +114,7 @@ int64_t tx_job(struct tx *tx, struct courier *c, int64_t sandbox, int64_t run,
             "VALUES(?,?,?,?,?,?)",
             "iisssi", sandbox, run, lane, verb, args ? args : "", tx->now_ms);
     tx_changed(tx, root_oid(), ASPECT_STATUS); /* it counts the jobs */
-    kick_later(tx, c);
+    tx_jobs_kick(tx, c);
     return db_last_id(tx->db);
 }
 
@@ -125,7 +124,7 @@ void tx_job_end(struct tx *tx, struct courier *c, int64_t job)
     if (!db_changes(tx->db))
         return;
     tx_changed(tx, root_oid(), ASPECT_STATUS);
-    kick_later(tx, c);
+    tx_jobs_kick(tx, c);
 }
 
 void tx_job_step(struct tx *tx, int64_t job, int step)
@@ -141,7 +140,7 @@ void tx_job_room(struct tx *tx, struct courier *c)
             "WHERE verb='start' AND not_before>?)",
             "i", tx->now_ms);
     if (db_changes(tx->db))
-        kick_later(tx, c);
+        tx_jobs_kick(tx, c);
 }
 
 bool job_there(struct db *d, int64_t sandbox, const char *lane,
@@ -367,9 +366,12 @@ static int tx_outcome(struct tx *tx, void *arg, struct err *e)
         return 0;
     }
     if (o->code == -EAGAIN) {
+        /* a run's job counts in `step` what came for it: if something came
+         * since it looked, it looks again */
         db_exec(tx->db,
-                "UPDATE job SET attempt=attempt+1,not_before=? WHERE id=?",
-                "ii",
+                "UPDATE job SET attempt=attempt+1,not_before=CASE WHEN "
+                "lane='run' AND step<>? THEN 0 ELSE ? END WHERE id=?",
+                "iii", (int64_t)j->step,
                 tx->now_ms +
                     (o->delay_ms > 0 ? o->delay_ms : backoff(j->attempt)),
                 j->id);

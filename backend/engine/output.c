@@ -587,8 +587,7 @@ int tx_batch(struct tx *tx, struct courier *c, struct batch *b, struct err *e)
         return err_set(e, ESTALE, "the process has ended");
     if (b->is_turn) {
         tx_stream_add(tx, box, STREAM_LOG, b->log.p, b->log.n, ASPECT_LOG);
-        tx_stream_add(tx, box, STREAM_MESSAGES, b->text.p, b->text.n,
-                      ASPECT_MESSAGES);
+        tx_transcript(tx, b->p.sandbox, b->text.p, b->text.n);
     } else {
         tx_stream_add(tx, ex, STREAM_OUT, b->out.p, b->out.n, ASPECT_OUT);
         tx_stream_add(tx, ex, STREAM_ERR, b->err.p, b->err.n, ASPECT_ERR);

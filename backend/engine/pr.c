@@ -6,6 +6,7 @@
  */
 #include "engine/jobs.h"
 #include "engine/repo.h"
+#include "engine/run.h"
 
 enum {
     LOOK_MS = 60 * 1000,
@@ -60,6 +61,7 @@ static int outcome_fn(struct tx *tx, void *arg, struct err *e)
                        o->url ? o->url : "", "reason",
                        o->reason ? o->reason : ""));
     tx_touch(tx, o->project, oid(OBJ_SANDBOX, o->id), ASPECT_PR);
+    tx_run_look(tx, NULL, o->id);
     run_follows(tx, o->id);
     if (!strcmp(o->status, "failed")) {
         AUTO_FREE char *path = object_path(tx->db, oid(OBJ_SANDBOX, o->id));
@@ -182,9 +184,13 @@ static char *make_title(struct courier *c, struct sandbox *s,
                         const struct git_commits *log, const char *asked)
 {
     AUTO_FREE char *prompt = NULL;
+    char *title;
 
     if (asked && *asked)
         return first_line(asked, 200);
+    title = s->run ? run_pr_title(store_reader(c->store), s->run) : NULL;
+    if (title)
+        return title;
     for (size_t i = 0; i < log->n; i++)
         if (!ours(log->v[i].subject))
             return first_line(log->v[i].subject, 200);
@@ -205,15 +211,18 @@ static char *make_body(struct courier *c, struct sandbox *s,
                 "i", s->id);
     struct buf b = {0};
 
-    if (last)
+    if (s->run)
+        run_pr_body(store_reader(c->store), s->run, &b);
+    else if (last)
         text_printable(&b, last, strnlen(last, LAST_MAX),
                        PRINTABLE_LINES | PRINTABLE_TABS);
     if (log->n)
         buf_adds(&b, b.n ? "\n\n## Commits\n\n" : "## Commits\n\n");
     for (size_t i = 0; i < log->n; i++)
         buf_addf(&b, "- %.12s %s\n", log->v[i].sha, log->v[i].subject);
-    buf_addf(&b, "\nMade by courier in sandbox `%s` (%s).\n", s->name,
-             s->tool);
+    if (!s->run)
+        buf_addf(&b, "\nMade by courier in sandbox `%s` (%s).\n",
+                 s->name, s->tool);
     return buf_take(&b);
 }
 
@@ -275,7 +284,8 @@ static int open_request(struct courier *c, struct sandbox *s, struct repo *r,
                         struct forge_pr *out, struct err *e)
 {
     struct db *d = store_reader(c->store);
-    AUTO_FREE char *kind = config_value(d, s, "pr", NULL);
+    AUTO_FREE char *kind = s->run ? run_pr_setting(d, s->run)
+                                  : config_value(d, s, "pr", NULL);
     AUTO_FREE char *base = NULL, *title = NULL, *body = NULL;
     char **labels;
     struct git_commits log = {0};

@@ -287,6 +287,7 @@ static void compare(struct courier *c, struct known *k,
         }
         follow_stop(c, k->id);
         store_do(c->store, tx_look_paused, &l, NULL);
+        jobs_kick(c);
     } else if (b->state == E2B_RUNNING && !runs) {
         l.words = "resumed from elsewhere";
         store_do(c->store, tx_look_running, &l, NULL);
@@ -312,6 +313,7 @@ static void missing(struct courier *c, struct e2b *x, struct known *k)
         follow_stop(c, k->id);
         l.words = e.text;
         store_do(c->store, tx_look_gone, &l, NULL);
+        jobs_kick(c);
     }
 }
 
@@ -370,6 +372,7 @@ static void all_gone(struct courier *c, struct known *v, size_t n,
 
         follow_stop(c, v[k].id);
         store_do(c->store, tx_look_gone, &l, NULL);
+        jobs_kick(c);
     }
 }
 

@@ -108,6 +108,31 @@ void step_name(const struct run *r, size_t pos, int round, char out[96])
         snprintf(out, 96, "%02zu-%s", pos + 1, r->wf.steps[pos].name);
 }
 
+char *run_pr_setting(struct db *d, int64_t run)
+{
+    int64_t project =
+        db_int(d, 0, "SELECT project FROM run WHERE id=?", "i", run);
+    AUTO_FREE char *cfg =
+        db_text(d, "SELECT config FROM run WHERE id=?", "i", run);
+    char *v = cfg ? config_find(cfg, strlen(cfg), "pr") : NULL;
+
+    if (!v)
+        v = config_of(d, oid(OBJ_PROJECT, project), "pr");
+    return v ? v : xstrdup("");
+}
+
+/* ---- what a step is ---- */
+
+/* a persona as it was when the run was made, else as it is */
+static char *persona_text(struct db *d, const struct run *r, const char *name,
+                          size_t *n)
+{
+    AUTO_FREE char *path = xasprintf("personas/%s", name);
+    char *text = doc_text(d, oid(OBJ_RUN, r->id), path, n);
+
+    return text ? text : doc_text(d, oid(OBJ_PROJECT, r->project), path, n);
+}
+
 static void over(char **own, const char *persona)
 {
     if (!*own && persona)
@@ -122,10 +147,8 @@ int step_part(struct db *d, const struct run *r, size_t pos, struct part *out,
     int rc = 0;
 
     if (own->persona) {
-        AUTO_FREE char *path = xasprintf("personas/%s", own->persona);
         size_t n = 0;
-        AUTO_FREE char *text =
-            doc_text(d, oid(OBJ_PROJECT, r->project), path, &n);
+        AUTO_FREE char *text = persona_text(d, r, own->persona, &n);
 
         if (!text)
             return err_set(e, ENOENT, "step %s: there is no persona '%s'",
@@ -156,6 +179,26 @@ int step_part(struct db *d, const struct run *r, size_t pos, struct part *out,
             xstrdup(own->instructions ? own->instructions : p.instructions);
     part_clear(&p);
     return 0;
+}
+
+/* a run keeps the personas that it began with, as its workflow */
+static int keep_personas(struct tx *tx, const struct run *r, struct err *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < r->wf.n_steps; i++) {
+        const char *name = r->wf.steps[i].part.persona;
+        AUTO_FREE char *path = NULL, *text = NULL;
+        size_t n = 0;
+
+        if (!name)
+            continue;
+        path = xasprintf("personas/%s", name);
+        text = persona_text(tx->db, r, name, &n);
+        if (text)
+            rc = tx_doc_put(tx, oid(OBJ_RUN, r->id), path, text, n, e);
+    }
+    return rc;
 }
 
 /* ---- create ---- */
@@ -201,16 +244,17 @@ static char *run_made_up(struct tx *tx, int64_t project, const char *wf)
     }
 }
 
-static int run_insert(struct tx *tx, struct courier *c, int64_t project,
-                      const char *name, const char *wf, const char *text,
-                      const struct buf *cfg, const char *branch,
-                      const char *grp, const char *prompt, size_t n,
-                      int64_t *id, struct err *e)
+static int run_insert(struct tx *tx, int64_t project, const char *name,
+                      const char *wf, const char *text, const struct buf *cfg,
+                      const char *branch, const char *grp, const char *prompt,
+                      size_t n, int64_t *id, struct err *e)
 {
     int r = text_name_check(name, e);
 
     if (r < 0)
         return r;
+    if (!strcmp(name, "ctl") || !strcmp(name, "attempts"))
+        return err_set(e, EINVAL, "'%s' is the name of a file there", name);
     if (db_int(tx->db, 0,
                "SELECT 1 FROM run WHERE project=? AND name=? AND trash IS "
                "NULL",
@@ -222,7 +266,6 @@ static int run_insert(struct tx *tx, struct courier *c, int64_t project,
             "issssssi", project, name, wf, text, buf_str(cfg), branch, grp,
             tx->now_ms);
     *id = db_last_id(tx->db);
-    (void)c;
     if (cfg->n)
         r = tx_doc_put(tx, oid(OBJ_RUN, *id), "config", cfg->p, cfg->n, e);
     if (r == 0 && n)
@@ -241,7 +284,7 @@ static void run_begin(struct tx *tx, struct courier *c, int64_t id)
 }
 
 /* every step must be able to begin: its persona and tool are there */
-static int check_steps(struct tx *tx, int64_t id, struct err *e)
+static int take_steps(struct tx *tx, int64_t id, struct err *e)
 {
     struct run r;
     int rc = run_get(tx->db, id, &r, e);
@@ -254,6 +297,8 @@ static int check_steps(struct tx *tx, int64_t id, struct err *e)
             rc = config_tool_check(tx->db, p.tool, e);
         part_clear(&p);
     }
+    if (rc == 0)
+        rc = keep_personas(tx, &r, e);
     run_clear(&r);
     return rc;
 }
@@ -300,11 +345,11 @@ int tx_run_create(struct tx *tx, struct courier *c, int64_t project,
             : count > 1 ? xasprintf("%s-%lld", br, (long long)k)
                         : xstrdup(br);
 
-        r = run_insert(tx, c, project, one, wf, text, &cfg, branch,
+        r = run_insert(tx, project, one, wf, text, &cfg, branch,
                        count > 1 ? name : "", prompt,
                        prompt ? strlen(prompt) : 0, id, e);
         if (r == 0)
-            r = check_steps(tx, *id, e);
+            r = take_steps(tx, *id, e);
         if (r == 0 && !body_follows)
             run_begin(tx, c, *id);
     }
@@ -348,53 +393,144 @@ int tx_run_create_body(struct tx *tx, struct courier *c, int64_t id,
 
 /* ---- control ---- */
 
-static int set_want(struct tx *tx, struct courier *c, const struct run *r,
-                    const char *want)
+void tx_run_look(struct tx *tx, struct courier *c, int64_t sandbox)
 {
-    db_exec(tx->db, "UPDATE run SET want=? WHERE id=?", "si", want, r->id);
-    db_exec(tx->db, "UPDATE job SET not_before=0 WHERE run=?", "i", r->id);
-    run_begin(tx, c, r->id);
-    tx_run_touch(tx, r->id, ASPECT_STATUS);
-    return 0;
+    int64_t run = db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i",
+                         sandbox);
+
+    if (!run)
+        return;
+    /* step counts what came; see tx_outcome */
+    db_exec(tx->db,
+            "UPDATE job SET step=step+1,not_before=0 WHERE run=? AND "
+            "lane='run'",
+            "i", run);
+    if (c)
+        tx_jobs_kick(tx, c);
 }
 
-/* from which step on: the named one, or where it ended */
+static void set_want(struct tx *tx, struct courier *c, int64_t id,
+                     const char *want)
+{
+    db_exec(tx->db, "UPDATE run SET want=? WHERE id=?", "si", want, id);
+    db_exec(tx->db,
+            "UPDATE job SET step=step+1,not_before=0 WHERE run=? AND "
+            "lane='run'",
+            "i", id);
+    run_begin(tx, c, id);
+    tx_run_touch(tx, id, ASPECT_STATUS);
+    tx_jobs_kick(tx, c);
+}
+
+void tx_runs_end(struct tx *tx, struct courier *c, struct oid o,
+                 const char *reason, const char *backend)
+{
+    int64_t project = o.kind == OBJ_PROJECT ? o.id : 0;
+    sqlite3_stmt *q = db_query(
+        tx->db,
+        "SELECT id FROM run r WHERE (?1=0 OR project=?1) AND status "
+        "IN('pending','running','paused') AND (?2 IS NULL OR EXISTS(SELECT 1 "
+        "FROM sandbox WHERE run=r.id AND backend=?2 AND status "
+        "IN('creating','running','paused')))",
+        "is", project, backend);
+    int64_t *ids = NULL;
+    size_t n = 0;
+
+    while (db_row(tx->db, q)) {
+        ids = xrealloc(ids, (n + 1) * sizeof(*ids));
+        ids[n++] = col_int(q, 0);
+    }
+    for (size_t i = 0; i < n; i++)
+        set_want(tx, c, ids[i], reason);
+    free(ids);
+}
+
+/* ---- restart ---- */
+
+/* the step that is meant: its name, or as its directory is called */
+static int find_step(const struct run *r, const char *from, int64_t *pos,
+                     struct err *e)
+{
+    for (size_t i = 0; i < r->wf.n_steps; i++) {
+        AUTO_FREE char *dir =
+            xasprintf("%02zu-%s", i + 1, r->wf.steps[i].name);
+        size_t n = strlen(dir);
+
+        if (!strcmp(r->wf.steps[i].name, from) ||
+            (!strncmp(dir, from, n) && (!from[n] || from[n] == '.'))) {
+            *pos = (int64_t)i;
+            return 0;
+        }
+    }
+    return err_set(e, ENOENT, "restart: there is no step '%.60s'", from);
+}
+
+/* where it ended: a loop whose rounds are spent begins anew, with what its
+ * checker said last */
+static int64_t ended_at(const struct run *r, const json_t *st,
+                        const char **feedback)
+{
+    int64_t pos = json_integer_value(json_object_get(st, "pos"));
+    int loop;
+
+    if (pos >= (int64_t)r->wf.n_steps || !strcmp(r->status, "completed"))
+        return 0;
+    loop = r->wf.steps[pos].loop;
+    if (loop >= 0 && json_integer_value(json_object_get(st, "spent")))
+        pos = r->wf.loops[loop].first;
+    if (loop >= 0)
+        *feedback = json_string_value(json_object_get(st, "feedback"));
+    return pos;
+}
+
 static int restart(struct tx *tx, struct courier *c, const struct run *r,
                    const char *from, struct err *e)
 {
-    json_t *st = json_loads(*r->state ? r->state : "{}", 0, NULL);
-    int64_t pos = json_integer_value(json_object_get(st, "pos"));
+    json_t *old = json_loads(*r->state ? r->state : "{}", 0, NULL);
     AUTO_FREE char *dump = NULL;
+    const char *feedback = NULL;
+    json_t *st;
+    int64_t pos;
 
-    if (from) {
-        const char *dash = strchr(from, '-');
-        bool found = false;
-
-        for (size_t i = 0; i < r->wf.n_steps && !found; i++) {
-            const char *n = r->wf.steps[i].name;
-
-            if (!strcmp(n, from) || (dash && !strcmp(n, dash + 1))) {
-                pos = (int64_t)i;
-                found = true;
-            }
-        }
-        if (!found) {
-            json_decref(st);
-            return err_set(e, ENOENT, "there is no step '%.60s'", from);
-        }
+    pos = ended_at(r, old, &feedback);
+    if (from && find_step(r, from, &pos, e) < 0) {
+        json_decref(old);
+        return -ENOENT;
     }
-    if (pos >= (int64_t)r->wf.n_steps)
-        pos = 0;
-    json_decref(st);
     /* earlier tries of these steps stay readable under their names */
-    st = json_pack("{s:I,s:i,s:s,s:b}", "pos", (json_int_t)pos, "round", 1,
-                   "phase", "begin", "again", 1);
+    st = json_pack("{s:I,s:i,s:s,s:s,s:i,s:I}", "pos", (json_int_t)pos,
+                   "round", 1, "phase", "begin", "feedback",
+                   feedback && !from ? feedback : "", "anew", from != NULL,
+                   "lastvm",
+                   json_integer_value(json_object_get(old, "lastvm")));
     dump = json_dumps(st, JSON_COMPACT);
     json_decref(st);
-    db_exec(tx->db, "UPDATE run SET state=?,want='' WHERE id=?", "si", dump,
-            r->id);
+    json_decref(old);
+    db_exec(tx->db,
+            "UPDATE run SET state=?,want='',pr_status='',pr_reason='' WHERE "
+            "id=?",
+            "si", dump, r->id);
     tx_run_status(tx, r->id, "running", "restarted");
     run_begin(tx, c, r->id);
+    return 0;
+}
+
+/* ---- verbs ---- */
+
+static int live_verb(struct tx *tx, struct courier *c, const struct run *r,
+                     const char *verb, struct err *e)
+{
+    bool paused = !strcmp(r->status, "paused");
+    bool cancels = !strcmp(r->want, "cancel") || !strcmp(r->want, "killall");
+
+    if (cancels && strcmp(verb, "cancel"))
+        return err_set(e, EBUSY, "%s: '%s' is being cancelled", verb, r->name);
+    if (!strcmp(verb, "pause") && paused)
+        return 0;
+    if (!strcmp(verb, "resume") && !paused && strcmp(r->want, "pause"))
+        return 0;
+    if (!cancels)
+        set_want(tx, c, r->id, verb);
     return 0;
 }
 
@@ -415,22 +551,13 @@ static int run_verb(struct tx *tx, struct courier *c, const struct run *r,
         return tx_purge(tx, c, oid(OBJ_RUN, r->id), false, e);
     if (trash)
         return err_set(e, EBUSY, "%s: '%s' is in the trash", verb, r->name);
-    if (!strcmp(verb, "restart")) {
-        if (!ended)
-            return err_set(e, EBUSY, "restart: '%s' is %s", r->name,
-                           r->status);
+    if (!strcmp(verb, "restart") && ended)
         return restart(tx, c, r, args_value(a, "from"), e);
-    }
     if (!strcmp(verb, "cancel") && !strcmp(r->status, "cancelled"))
         return 0;
-    if (ended)
+    if (ended || !strcmp(verb, "restart"))
         return err_set(e, EBUSY, "%s: '%s' is %s", verb, r->name, r->status);
-    if (!strcmp(verb, "pause") && !strcmp(r->status, "paused"))
-        return 0;
-    if (!strcmp(verb, "resume") && strcmp(r->status, "paused") &&
-        strcmp(r->want, "pause"))
-        return 0;
-    return set_want(tx, c, r, verb);
+    return live_verb(tx, c, r, verb, e);
 }
 
 int tx_run_verb(struct tx *tx, struct courier *c, int64_t id,

@@ -5,9 +5,13 @@
  *
  *   pending -> running <-> paused -> completed | failed | cancelled
  *
- *   run.c       commands: create, cancel, pause, ...; parallel attempts
- *   rundrive.c  the job: begins steps, waits for their turns, judges, ends
+ *   run.c       the row; commands: create, cancel, pause, ...
+ *   rundrive.c  the job: waits for turns, ends sandboxes, ends the run
+ *   runstep.c   a step begins
+ *   runjudge.c  what an answer means; parallel attempts
  *   runtext.c   what the agents are told, and what is read from their answers
+ *   runpr.c     what its pull request says
+ *   runhand.c   work that has no remote goes from one sandbox to the next
  */
 #ifndef ENGINE_RUN_H
 #define ENGINE_RUN_H
@@ -30,6 +34,17 @@ void tx_run_status(struct tx *tx, int64_t id, const char *to,
                    const char *reason);
 void tx_run_touch(struct tx *tx, int64_t id, uint64_t aspects);
 
+/* `pr` as it is for a run: its own setting, the project's, root's, default;
+ * owned by the caller */
+char *run_pr_setting(struct db *d, int64_t run);
+/* runpr.c: from its prompt, NULL if it has none; owned by the caller */
+char *run_pr_title(struct db *d, int64_t run);
+void run_pr_body(struct db *d, int64_t run, struct buf *out);
+/* all live runs of root or a project, as killall (cancelled) and `shutdown
+ * all` (paused; those with sandboxes of that backend) want it */
+void tx_runs_end(struct tx *tx, struct courier *c, struct oid o,
+                 const char *reason, const char *backend);
+
 /* the parts of a step, its persona's filled in; free with part_clear */
 int step_part(struct db *d, const struct run *r, size_t pos, struct part *out,
               struct err *e);
@@ -38,7 +53,7 @@ void step_name(const struct run *r, size_t pos, int round, char out[96]);
 
 /* runtext.c: pure */
 struct told {
-    const char *role, *instructions, *task, *feedback;
+    const char *role, *instructions, *skills, *task, *feedback;
     const char *earlier; /* outputs of the steps before, or "" */
     int round, max;
     bool known; /* this agent was told the task in this conversation */

@@ -119,7 +119,7 @@ void tx_event(struct tx *tx, int64_t project, struct oid o, const char *event,
                             json_string(name));
     json_object_set_new(j, "event", json_string(event));
     if (extra) {
-        json_object_update(j, extra);
+        json_object_update_missing(j, extra);
         json_decref(extra);
     }
     text = json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(12));
@@ -141,7 +141,7 @@ void tx_event(struct tx *tx, int64_t project, struct oid o, const char *event,
         int64_t run =
             db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i", o.id);
 
-        if (run)
+        if (run && db_int(tx->db, 0, "SELECT 1 FROM run WHERE id=?", "i", run))
             tx_stream_add(tx, oid(OBJ_RUN, run), STREAM_EVENTS, text, n,
                           ASPECT_EVENTS);
     }
@@ -228,6 +228,20 @@ static bool ended(const char *status)
     return !strcmp(status, "killed") || !strcmp(status, "error");
 }
 
+/* ---- the transcript ---- */
+
+void tx_transcript(struct tx *tx, int64_t sandbox, const void *p, size_t n)
+{
+    int64_t run = db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i",
+                         sandbox);
+
+    tx_stream_add(tx, oid(OBJ_SANDBOX, sandbox), STREAM_MESSAGES, p, n,
+                  ASPECT_MESSAGES);
+    if (run && db_int(tx->db, 0, "SELECT 1 FROM run WHERE id=?", "i", run))
+        tx_stream_add(tx, oid(OBJ_RUN, run), STREAM_MESSAGES, p, n,
+                      ASPECT_MESSAGES);
+}
+
 /* messages that nobody will answer: told in the transcript, each of them */
 static void drop_queue(struct tx *tx, const struct sandbox *s)
 {
@@ -255,8 +269,7 @@ static void drop_queue(struct tx *tx, const struct sandbox *s)
         transcript_user(&b, tx->now_ms, seq, buf_str(&text), text.n);
         buf_addf(&b, "── %s  #%lld error  not delivered: sandbox ended\n\n",
                  when, (long long)seq);
-        tx_stream_add(tx, oid(OBJ_SANDBOX, s->id), STREAM_MESSAGES, b.p, b.n,
-                      ASPECT_MESSAGES);
+        tx_transcript(tx, s->id, b.p, b.n);
         buf_clear(&b);
         text_printable(&b, buf_str(&text), text.n,
                        PRINTABLE_LINES | PRINTABLE_TABS);
@@ -293,6 +306,20 @@ static void bill_interval(struct tx *tx, const struct sandbox *s)
     db_exec(tx->db, "UPDATE sandbox SET vm_since=0 WHERE id=?", "i", s->id);
     tx_usage(tx, s->id, s->backend, s->tool, "sandbox_seconds",
              secs > 0 ? secs : 0, -1);
+}
+
+void tx_bill(struct tx *tx, int64_t sandbox)
+{
+    struct sandbox s;
+
+    if (sandbox_get(tx->db, sandbox, &s) < 0)
+        return;
+    if (s.vm_since) {
+        bill_interval(tx, &s);
+        db_exec(tx->db, "UPDATE sandbox SET vm_since=? WHERE id=?", "ii",
+                tx->now_ms, sandbox);
+    }
+    sandbox_clear(&s);
 }
 
 static void end_of(struct tx *tx, const struct sandbox *s)
@@ -364,6 +391,7 @@ void tx_status(struct tx *tx, int64_t id, const char *to, const char *reason)
                 "i", id);
     if (ended(to))
         end_of(tx, &s);
+    tx_run_look(tx, NULL, id);
     tx_touch(tx, s.project, oid(OBJ_SANDBOX, id),
              ASPECT_STATUS | ASPECT_EXPIRES | ASPECT_QUEUE | ASPECT_CTL);
     tx_changed(tx, oid(OBJ_PROJECT, s.project), ASPECT_NAMES);

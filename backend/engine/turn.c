@@ -62,8 +62,7 @@ int64_t *processes_live(struct db *d, int64_t sandbox, size_t *n)
 
 static void add_messages(struct tx *tx, int64_t sandbox, const struct buf *b)
 {
-    tx_stream_add(tx, oid(OBJ_SANDBOX, sandbox), STREAM_MESSAGES, b->p, b->n,
-                  ASPECT_MESSAGES);
+    tx_transcript(tx, sandbox, b->p, b->n);
 }
 
 /* the last bytes of it, to know whether a line has been left open */
@@ -127,7 +126,7 @@ static void message_event(struct tx *tx, const struct sandbox *s, int64_t seq,
                           const char *role, const char *state,
                           const char *error)
 {
-    json_t *j = json_pack("{s:I,s:s,s:s}", "seq", (json_int_t)seq, "role",
+    json_t *j = json_pack("{s:I,s:s,s:s}", "number", (json_int_t)seq, "role",
                           role, "state", state);
 
     if (error)
@@ -452,6 +451,7 @@ void tx_turn_end(struct tx *tx, struct courier *c, int64_t process,
         check_budget(tx, c, s.id);
         check_when_done(tx, c, &s, first != 0, !error);
         tx_after_turn(tx, c, s.id, p.message, !error);
+        tx_run_look(tx, c, s.id);
     }
     sandbox_clear(&s);
 }
@@ -732,6 +732,7 @@ void job_turn_failed(struct tx *tx, struct courier *c, const struct job *j,
                 "sii", e->text, tx->now_ms,
                 (int64_t)strtoll(j->args, NULL, 10));
     tx_changed(tx, oid(OBJ_SANDBOX, j->sandbox), ASPECT_QUEUE);
+    tx_run_look(tx, c, j->sandbox);
 }
 
 void job_exec_failed(struct tx *tx, struct courier *c, const struct job *j,

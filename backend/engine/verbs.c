@@ -4,6 +4,7 @@
 #include "engine/command.h"
 #include "engine/repo.h"
 #include "engine/config.h"
+#include "engine/run.h"
 
 enum { TIMEOUT_MIN = 60, TIMEOUT_MAX = 4 * 3600, MESSAGE_MAX = 1 << 20 };
 
@@ -350,6 +351,7 @@ void tx_killall(struct tx *tx, struct courier *c, struct oid o,
         ids = xrealloc(ids, (n + 1) * sizeof(*ids));
         ids[n++] = col_int(q, 0);
     }
+    tx_runs_end(tx, c, o, reason, backend);
     for (size_t i = 0; i < n; i++)
         tx_kill(tx, c, ids[i], reason, false);
     free(ids);
