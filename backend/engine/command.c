@@ -617,13 +617,25 @@ void courier_command(struct courier *c, struct oid o, enum ctl which,
 
 /* ---- bodies ---- */
 
+/* its body will tell whether it is the same command: nothing is made before */
+static bool token_known(struct tx *tx, const struct cmd *m,
+                        const struct args *a)
+{
+    return a->token &&
+           db_int(tx->db, 0,
+                  "SELECT 1 FROM token WHERE ctl=? AND object=? AND token=?",
+                  "iis", (int64_t)m->which, m->o.id, a->token);
+}
+
 static int begin_line(struct tx *tx, struct cmd *m, struct err *e)
 {
     struct args a = {0};
     int64_t made = 0;
     int r = args_parse(m->which, m->line, m->n, &a, e);
 
-    if (r == 0 && m->which == CTL_SANDBOXES)
+    if (r == 0 && token_known(tx, m, &a))
+        r = 0;
+    else if (r == 0 && m->which == CTL_SANDBOXES)
         r = tx_create(tx, m->c, m->o.id, &a, true, &made, &m->made, e);
     else if (r == 0 && m->which == CTL_RUNS)
         r = tx_run_create(tx, m->c, m->o.id, &a, true, &made, &m->made, e);
@@ -722,6 +734,20 @@ static int end_line(struct tx *tx, struct cmd *m, struct err *e)
     return r;
 }
 
+static void body_outcome(struct tx *tx, struct cmd *m, int64_t made)
+{
+    AUTO_FREE char *name = NULL;
+
+    if (made && (m->which == CTL_SANDBOXES || m->which == CTL_RUNS))
+        name = db_text(tx->db,
+                       m->which == CTL_RUNS
+                           ? "SELECT name FROM run WHERE id=?"
+                           : "SELECT name FROM sandbox WHERE id=?",
+                       "i", made);
+    outcome(tx, m->which == CTL_MESSAGE ? CTL_SANDBOX : m->which, m->o,
+            m->line, NULL, name);
+}
+
 static int end_fn(struct tx *tx, void *arg, struct err *e)
 {
     struct cmd *m = arg;
@@ -754,8 +780,7 @@ static int end_fn(struct tx *tx, void *arg, struct err *e)
     if (m->code < 0)
         drop_refused(tx, m->which, made);
     else if (r == 0)
-        outcome(tx, m->which == CTL_MESSAGE ? CTL_SANDBOX : m->which, m->o,
-                m->line, NULL, NULL);
+        body_outcome(tx, m, made);
     return r;
 }
 
