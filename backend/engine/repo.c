@@ -1,6 +1,8 @@
 #include "engine/repo.h"
 
 #include <stdarg.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum {
     CLONE_MS = 15 * 60 * 1000,
@@ -186,12 +188,13 @@ static int choose_names(struct courier *c, struct sandbox *s, struct repo *r,
                         struct err *e)
 {
     const char *from = "";
-    AUTO_FREE char *asked =
+    AUTO_FREE char *value =
         config_value(store_reader(c->store), s, "branch", &from);
     struct git_refs refs;
     const char *clash;
     int rc = git_ls_remote(r->url, &r->auth, &refs, e);
 
+    (void)value;
     if (rc < 0)
         return rc;
     rc = check_base(r, &refs, e);
@@ -272,6 +275,58 @@ static int run_logged(struct courier *c, struct sandbox *s,
     return rc;
 }
 
+/* a path that only its owner may read: the sandbox's user is another */
+static const char *closed_path(const struct repo *r)
+{
+    static const char *const parts[] = {"", "/.git", "/HEAD", "/.git/HEAD",
+                                        "/objects", "/.git/objects"};
+    struct stat st;
+
+    for (size_t i = 0; r->path && i < ARRAY_LEN(parts); i++) {
+        AUTO_FREE char *at = xasprintf("%s%s", git_path(r->url), parts[i]);
+        mode_t need = S_IROTH;
+
+        if (stat(at, &st) < 0)
+            continue;
+        need |= S_ISDIR(st.st_mode) ? S_IXOTH : 0;
+        if ((st.st_mode & need) != need)
+            return parts[i];
+    }
+    return NULL;
+}
+
+/* may it go better the next time? */
+static bool passing(const char *words)
+{
+    static const char *const some[] = {
+        "Could not resolve", "timed out",    "Connection re", "early EOF",
+        "RPC failed",        "Failed to conn", "still running"};
+
+    for (size_t i = 0; i < ARRAY_LEN(some); i++)
+        if (strstr(words, some[i]))
+            return true;
+    return false;
+}
+
+static int clone_failed(const struct repo *r, struct buf *said,
+                        struct err *e)
+{
+    AUTO_BUF struct buf why = {0};
+    const char *closed = closed_path(r), *tail;
+
+    while (said->n && said->p[said->n - 1] == '\n')
+        said->p[--said->n] = 0;
+    tail = tail_of(said, 400);
+    text_printable(&why, tail, strlen(tail), 0);
+    if (closed && geteuid() == 0)
+        return err_set(e, EIO,
+                       "the repository can't be cloned: the sandbox's user "
+                       "may not read %s%s (chmod -R o+rX lets it)",
+                       git_path(r->url), closed);
+    return err_set(e, passing(tail) ? EPROTO : EIO,
+                   "the repository can't be cloned: %s", buf_str(&why));
+}
+
 static int clone_into(struct courier *c, struct sandbox *s, struct repo *r,
                       const struct e2b_target *t, struct job *j,
                       struct err *e)
@@ -309,14 +364,8 @@ static int clone_into(struct courier *c, struct sandbox *s, struct repo *r,
                                       .max_out = OUTPUT_MAX,
                                       .cancel = &j->cancel},
                     &res, e);
-    if (rc == 0 && res.exit_code) {
-        AUTO_BUF struct buf why = {0};
-
-        text_printable(&why, tail_of(&res.err, 400),
-                       strlen(tail_of(&res.err, 400)), 0);
-        rc = err_set(e, EPROTO, "the repository can't be cloned: %s",
-                     buf_str(&why));
-    }
+    if (rc == 0 && res.exit_code)
+        rc = clone_failed(r, &res.err, e);
     e2b_result_clear(&res);
     return rc;
 }
@@ -359,10 +408,13 @@ static int run_setup(struct courier *c, struct sandbox *s,
     buf_wipe(&script);
     if (rc == 0 && res.exit_code) {
         AUTO_BUF struct buf why = {0};
-        const struct buf *b = res.err.n ? &res.err : &res.out;
+        struct buf *b = res.err.n ? &res.err : &res.out;
+
+        while (b->n && b->p[b->n - 1] == '\n')
+            b->p[--b->n] = 0;
 
         text_printable(&why, tail_of(b, 300), strlen(tail_of(b, 300)), 0);
-        rc = err_set(e, EPROTO, "setup exited %d: %s", res.exit_code,
+        rc = err_set(e, EIO, "setup exited %d: %s", res.exit_code,
                      buf_str(&why));
     }
     e2b_result_clear(&res);
@@ -382,8 +434,12 @@ int repo_setup(struct courier *c, struct sandbox *s,
         rc = err_set(e, EINVAL,
                      "repo is a path of this machine, which a VM of E2B "
                      "can't see: give a URL");
-    if (rc == 0)
+    if (rc == 0) {
         rc = choose_names(c, s, &r, e);
+        /* these are words about the VM and its provider to the caller */
+        if ((rc == -ENOENT || rc == -EACCES) && e)
+            rc = -(e->code = EIO);
+    }
     n = (struct names){s->id, r.branch, r.base};
     if (rc == 0)
         rc = store_do(c->store, names_fn, &n, e);

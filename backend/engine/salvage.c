@@ -130,7 +130,8 @@ static int apply_one(struct save *v, const struct bundle_ref *f,
 
 static void apply_all(struct save *v, struct salvaged *out)
 {
-    AUTO_FREE char *path = salvage_file(v->g.c, v->s->id, "", "commits.bundle");
+    AUTO_FREE char *path =
+        salvage_file(v->g.c, v->s->id, "", "commits.bundle");
     struct bundle_ref refs[REFS_SHOWN];
     size_t n = bundle_refs(path, refs, REFS_SHOWN);
     struct err e = {0}, why = {0};

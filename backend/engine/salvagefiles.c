@@ -262,8 +262,8 @@ static int export_to(struct salvage *g, const char *room, const char *dir,
     if (rc) {
         AUTO_BUF struct buf why = {0};
 
-        text_printable(&why, buf_str(&res.err), strnlen(buf_str(&res.err), 400),
-                       0);
+        text_printable(&why, buf_str(&res.err),
+                       strnlen(buf_str(&res.err), 400), 0);
         repo_log(g->c, g->sandbox, "# export of %s: %s\n", dir,
                  why.n ? buf_str(&why) : "no space left");
     } else {

@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <curl/curl.h>
+#include <sched.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -84,8 +85,16 @@ void lib_owner_enter(const char *path, struct lib_owner *o)
 {
     struct stat st;
 
-    o->changed = false;
-    if (geteuid() || stat(path, &st) || !st.st_uid)
+    o->changed = o->masked = false;
+    if (stat(path, &st))
+        return;
+    /* what we make there is open to whom the repository is; the umask is the
+     * process's unless a thread asks for one of its own */
+    if (!unshare(CLONE_FS)) {
+        o->mask = umask(~st.st_mode & 077);
+        o->masked = true;
+    }
+    if (geteuid() || !st.st_uid)
         return;
     o->gid = (gid_t)setfsgid(st.st_gid);
     o->uid = (uid_t)setfsuid(st.st_uid);
@@ -94,6 +103,9 @@ void lib_owner_enter(const char *path, struct lib_owner *o)
 
 void lib_owner_leave(struct lib_owner *o)
 {
+    if (o->masked)
+        umask(o->mask);
+    o->masked = false;
     if (!o->changed)
         return;
     setfsuid(o->uid);

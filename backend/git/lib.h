@@ -41,7 +41,8 @@ int lib_open(const char *path, git_repository **out, struct err *e);
 struct lib_owner {
     uid_t uid;
     gid_t gid;
-    bool changed;
+    mode_t mask;
+    bool changed, masked;
 };
 void lib_owner_enter(const char *path, struct lib_owner *o);
 void lib_owner_leave(struct lib_owner *o);
