@@ -38,20 +38,29 @@ static const char supervisor[] =
     "echo \"$c $s\" >\"$D/exit.new\"\n"
     "mv \"$D/exit.new\" \"$D/exit\"\n";
 
+/*
+ * The lock is taken when all has been read: one whose daemon died in between
+ * waits for the rest of its input for ever, and must not hold up the next,
+ * who ends it. Who has the lock and finds nothing started, starts.
+ */
 static const char starter[] =
     "D=$1 N=$2 E=$3 S=$6\n"
     "umask 077\n"
     "mkdir -p \"$D\" || exit 71\n"
+    "head -c \"$N\" >\"$D/prompt.$$\" && head -c \"$E\" >\"$D/env.$$\" &&\n"
+    "  cat >\"$D/cmd.$$\" || exit 72\n"
+    "[ \"$(wc -c <\"$D/prompt.$$\")\" -eq \"$N\" ] &&\n"
+    "  [ \"$(wc -c <\"$D/env.$$\")\" -eq \"$E\" ] &&\n"
+    "  [ \"$(wc -c <\"$D/cmd.$$\")\" -eq \"$9\" ] || {\n"
+    "  rm -f \"$D/prompt.$$\" \"$D/env.$$\" \"$D/cmd.$$\"; exit 73; }\n"
     "exec 9>>\"$D/alive\"\n"
-    "if command -v flock >/dev/null; then\n"
-    "  flock -n 9 || { cat >/dev/null; exit 0; }\n"
-    "fi\n"
-    "[ -e \"$D/started\" ] && { cat >/dev/null; exit 0; }\n"
-    "head -c \"$N\" >\"$D/prompt\" && head -c \"$E\" >\"$D/env\" &&\n"
-    "  cat >\"$D/cmd\" || exit 72\n"
-    "[ \"$(wc -c <\"$D/prompt\")\" -eq \"$N\" ] &&\n"
-    "  [ \"$(wc -c <\"$D/env\")\" -eq \"$E\" ] &&\n"
-    "  [ \"$(wc -c <\"$D/cmd\")\" -eq \"$9\" ] || exit 73\n"
+    "if command -v flock >/dev/null && ! flock -n 9 || [ -e \"$D/started\" ]\n"
+    "then rm -f \"$D/prompt.$$\" \"$D/env.$$\" \"$D/cmd.$$\"; exit 0; fi\n"
+    "for f in prompt env cmd; do mv \"$D/$f.$$\" \"$D/$f\" || exit 74; done\n"
+    "for f in \"$D\"/prompt.*; do\n"
+    "  [ -e \"$f\" ] && kill -9 \"${f##*.}\" 2>/dev/null\n"
+    "done\n"
+    "rm -f \"$D\"/prompt.* \"$D\"/env.* \"$D\"/cmd.*\n"
     "printf %s \"$8\" >\"$D/run\"\n"
     ": >\"$D/out\"\n"
     ": >\"$D/err\"\n"
