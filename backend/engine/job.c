@@ -162,6 +162,7 @@ bool job_transient(int r)
     case ETIMEDOUT:
     case EINPROGRESS:
     case EPROTO:
+    case EIO: /* the other side's own fault: a 500 */
         return true;
     default:
         return false;

@@ -113,7 +113,8 @@ static void check_turns(struct courier *c, int64_t now)
 
     for (;;) {
         struct due due = {.c = c};
-        AUTO_FREE char *why = NULL, *limit = NULL;
+        AUTO_FREE char *why = NULL;
+        char limit[24];
         struct sandbox s;
 
         due.id = db_int(d, 0,
@@ -126,9 +127,9 @@ static void check_turns(struct courier *c, int64_t now)
                         "i", now);
         if (!due.id || sandbox_get(d, due.id, &s) < 0)
             return;
-        limit = config_value(d, &s, "turn_timeout", NULL);
+        text_duration_str(config_seconds(d, &s, "turn_timeout", 0), limit);
         sandbox_clear(&s);
-        why = xasprintf("turn_timeout %s reached", limit ? limit : "");
+        why = xasprintf("turn_timeout %s reached", limit);
         due.reason = why;
         if (store_do(c->store, tx_overdue, &due, NULL) < 0)
             return;

@@ -150,6 +150,24 @@ void tx_vm_paused(struct tx *tx, struct courier *c, int64_t sandbox,
     sandbox_clear(&s);
 }
 
+/* of a provider's "not found": the local host adds why it ended */
+static char *gone_words(const char *why)
+{
+    static const char mark[] = "it ended: ";
+    const char *told = strstr(why, mark), *http;
+
+    if (!told)
+        return xasprintf("the VM is gone: %s",
+                         strstr(why, "doesn't exist")
+                             ? "it was ended from elsewhere"
+                             : why);
+    told += strlen(mark);
+    http = strstr(told, " (HTTP ");
+    return xasprintf("the VM is gone: %.*s",
+                     (int)(http ? (size_t)(http - told) : strlen(told)),
+                     told);
+}
+
 void tx_vm_gone(struct tx *tx, struct courier *c, int64_t sandbox,
                 const char *vm, const char *why)
 {
@@ -158,7 +176,7 @@ void tx_vm_gone(struct tx *tx, struct courier *c, int64_t sandbox,
     if (sandbox_get(tx->db, sandbox, &s) < 0)
         return;
     if (same_vm(&s, vm)) {
-        AUTO_FREE char *words = xasprintf("the VM is gone: %s", why);
+        AUTO_FREE char *words = gone_words(why);
 
         /* a kill under way gets what it wants */
         if (*s.ending) {
@@ -588,7 +606,7 @@ int job_start(struct courier *c, struct job *j, int *delay_ms, struct err *e)
     }
     r = start_steps(c, j, &s, delay_ms, e);
     if (r == -ENOENT && s.vm)
-        r = err_set(e, EIO, "the VM is gone while it was set up");
+        r = err_set(e, ENODEV, "the VM is gone while it was set up");
     r = vm_explain(c, s.project, s.backend, r, e);
     if (r == -EAGAIN && !*delay_ms) {
         /* the provider has no room, or not now */
