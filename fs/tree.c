@@ -167,6 +167,8 @@ static const struct row table[] = {
             "create NAME [key=value]... [prompt=TEXT], killall, ..."),
     CONTROL(R_RUNS, "ctl", CTL_RUNS, VIEW_RUNS_CTL,
             "create workflow=W [name=N] [key=value]... [prompt=TEXT]"),
+    VIEW(R_RUNS, "attempts", VIEW_ATTEMPTS,
+         "runs made together (n=3), side by side"),
     STATUS("draft", LIST_DRAFT),
     STATUS("creating", LIST_CREATING),
     STATUS("running", LIST_RUNNING),

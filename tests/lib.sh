@@ -116,7 +116,7 @@ finish() {
     fi
     # the local host ends with its sandboxes at SIGTERM
     pkill -TERM -f "courier-sandboxd .*$T/" 2>/dev/null &&
-        soon 10 sh -c "! pgrep -f 'courier-sandboxd .*$T/'"
+        soon 10 sh -c "! pgrep -f '[c]ourier-sandboxd .*$T/'"
     for p in $(ours); do kill -9 "$p" 2>/dev/null; done
     for p in $(awk -v t="$T/" 'index($2, t) == 1 { print $2 }' /proc/mounts | sort -r); do
         fusermount3 -uz "$p" 2>/dev/null || umount -l "$p" 2>/dev/null

@@ -143,7 +143,9 @@ int view_project_status(struct courier *c, struct db *d, struct oid o,
     "SELECT p.name,s.name,s.status,s.agent,s.tool,s.model,"                   \
     "CASE WHEN s.running_at<>0 THEN s.running_at WHEN s.started<>0 THEN "     \
     "s.started ELSE s.created END,s.expires,s.usd,s.branch,"                  \
-    "CASE s.pr_url WHEN '' THEN s.pr_status ELSE s.pr_url END "               \
+    "CASE s.pr_url WHEN '' THEN s.pr_status ELSE s.pr_url END,"               \
+    "coalesce((SELECT r.name||'/'||t.name FROM run r JOIN step t ON "         \
+    "t.run=r.id WHERE t.id=s.step AND r.id=s.run),'') "                       \
     "FROM sandbox s JOIN project p ON p.id=s.project WHERE s.trash IS NULL "  \
     "AND p.trash IS NULL AND s.status IN('creating','running','paused')"     \
     where " ORDER BY p.name,s.name"
@@ -156,7 +158,7 @@ int view_board(struct courier *c, struct db *d, struct oid o, struct buf *out)
 
     (void)c;
     buf_adds(out, "project\tname\tstatus\tagent\ttool\tmodel\tsince\texpires\t"
-                  "cost\tbranch\tpr\n");
+                  "cost\tbranch\tpr\tstep\n");
     while (db_row(d, q)) {
         char since[32], expires[32];
 
@@ -170,6 +172,8 @@ int view_board(struct courier *c, struct db *d, struct oid o, struct buf *out)
         view_field(out, col_text(q, 9));
         buf_addc(out, '\t');
         view_field(out, col_text(q, 10));
+        buf_addc(out, '\t');
+        view_field(out, col_text(q, 11));
         buf_addc(out, '\n');
     }
     return 0;

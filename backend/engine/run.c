@@ -2,6 +2,7 @@
 
 #include "engine/command.h"
 #include "engine/config.h"
+#include "engine/docs.h"
 
 enum { ATTEMPTS_MAX = 20 };
 
@@ -182,23 +183,19 @@ int step_part(struct db *d, const struct run *r, size_t pos, struct part *out,
 }
 
 /* a run keeps the personas that it began with, as its workflow */
-static int keep_personas(struct tx *tx, const struct run *r, struct err *e)
+static void keep_personas(struct tx *tx, const struct run *r)
 {
-    int rc = 0;
-
-    for (size_t i = 0; rc == 0 && i < r->wf.n_steps; i++) {
+    for (size_t i = 0; i < r->wf.n_steps; i++) {
         const char *name = r->wf.steps[i].part.persona;
         AUTO_FREE char *path = NULL, *text = NULL;
-        size_t n = 0;
 
         if (!name)
             continue;
         path = xasprintf("personas/%s", name);
-        text = persona_text(tx->db, r, name, &n);
+        text = persona_text(tx->db, r, name, NULL);
         if (text)
-            rc = tx_doc_put(tx, oid(OBJ_RUN, r->id), path, text, n, e);
+            tx_doc_seed(tx, oid(OBJ_RUN, r->id), path, text);
     }
-    return rc;
 }
 
 /* ---- create ---- */
@@ -298,7 +295,7 @@ static int take_steps(struct tx *tx, int64_t id, struct err *e)
         part_clear(&p);
     }
     if (rc == 0)
-        rc = keep_personas(tx, &r, e);
+        keep_personas(tx, &r);
     run_clear(&r);
     return rc;
 }

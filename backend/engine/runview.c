@@ -94,7 +94,21 @@ int view_run_progress(struct courier *c, struct db *d, struct oid o,
 
 /* ---- timeline.svg ---- */
 
-enum { LEFT = 180, WIDTH = 600, ROW = 24, TOP = 30 };
+enum { LEFT = 190, WIDTH = 600, ROW = 24, TOP = 34, LEGEND = 34 };
+
+static const char style[] =
+    "<style>\n"
+    "svg { background: #ffffff; font: 12px sans-serif }\n"
+    "text { fill: #222222 } .dim { fill: #666666 }\n"
+    ".line { stroke: #dddddd } .waits { fill: #d8d8d8 }\n"
+    ".completed { fill: #2e8b57 } .running { fill: #2f6fb3 }\n"
+    ".failed { fill: #c0392b } .cancelled, .pending { fill: #8a8a8a }\n"
+    "@media (prefers-color-scheme: dark) {\n"
+    "svg { background: #1b1b1b } text { fill: #dddddd }\n"
+    ".dim { fill: #9a9a9a } .line { stroke: #3a3a3a }\n"
+    ".waits { fill: #4a4a4a } .completed { fill: #4cb782 }\n"
+    ".running { fill: #5b9bd5 } .failed { fill: #e06c5f }\n"
+    "}\n</style>\n";
 
 static void xml(struct buf *out, const char *s)
 {
@@ -108,83 +122,186 @@ static void xml(struct buf *out, const char *s)
             buf_adds(out, "&gt;");
         else if (*p == '&')
             buf_adds(out, "&amp;");
+        else if (*p == '"')
+            buf_adds(out, "&quot;");
         else
             buf_addc(out, *p);
     }
 }
 
-static const char *colour(const char *status)
+/* a time scale: ms to points; the clock is not looked at, so that the picture
+ * changes only when something happens */
+struct scale {
+    int64_t from, to, rows;
+};
+
+static int64_t at(const struct scale *s, int64_t ms)
 {
-    if (!strcmp(status, "completed"))
-        return "#3a8f5c";
-    if (!strcmp(status, "failed"))
-        return "#c0392b";
-    if (!strcmp(status, "running"))
-        return "#2f6fb3";
-    return "#999999";
+    if (ms < s->from)
+        ms = s->from;
+    if (!ms || ms > s->to)
+        ms = s->to;
+    return LEFT + (ms - s->from) * WIDTH / (s->to - s->from);
 }
 
-/* from the first start to the last thing known; the clock is not looked at */
-static void span(struct db *d, int64_t run, int64_t *from, int64_t *to,
-                 int64_t *rows)
+static void scale_get(struct db *d, int64_t run, struct scale *s)
 {
     sqlite3_stmt *q = db_query(
         d,
-        "SELECT min(started),max(max(started,ended)),count(*) FROM step WHERE "
-        "run=? AND started<>0",
+        "SELECT min(t.started),max(max(t.started,t.ended)),count(*),"
+        "(SELECT max(max(m.started,m.ended)) FROM message m JOIN sandbox s ON "
+        "s.id=m.sandbox WHERE s.run=?1) FROM step t WHERE run=?1",
         "i", run);
 
-    *from = *to = *rows = 0;
+    memset(s, 0, sizeof(*s));
     if (db_row(d, q)) {
-        *from = col_int(q, 0);
-        *to = col_int(q, 1);
-        *rows = col_int(q, 2);
+        s->from = col_int(q, 0);
+        s->to = col_int(q, 1) > col_int(q, 3) ? col_int(q, 1) : col_int(q, 3);
+        s->rows = col_int(q, 2);
         db_done(q);
     }
-    if (*to <= *from)
-        *to = *from + 1000;
+    if (s->to <= s->from)
+        s->to = s->from + 1000;
+}
+
+static void bar(struct buf *out, const struct scale *s, int64_t y, int64_t from,
+                int64_t to, const char *class)
+{
+    int64_t x = at(s, from), end = at(s, to ? to : s->to);
+
+    buf_addf(out,
+             "<rect class=\"%s\" x=\"%lld\" y=\"%lld\" width=\"%lld\" "
+             "height=\"%d\"/>\n",
+             class, (long long)x, (long long)(y + 4),
+             (long long)(end - x > 1 ? end - x : 1), ROW - 8);
+}
+
+struct span {
+    int64_t from, to; /* to 0: not ended */
+};
+
+/* when the agents of the run were at work */
+static struct span *work_of(struct db *d, int64_t run, size_t *n)
+{
+    sqlite3_stmt *q = db_query(
+        d,
+        "SELECT m.started,m.ended FROM message m JOIN sandbox s ON "
+        "s.id=m.sandbox WHERE s.run=? AND s.run<>0 AND m.started<>0 ORDER BY "
+        "m.started",
+        "i", run);
+    struct span *v = NULL;
+
+    *n = 0;
+    while (db_row(d, q)) {
+        v = xrealloc(v, (*n + 1) * sizeof(*v));
+        v[(*n)++] = (struct span){col_int(q, 0), col_int(q, 1)};
+    }
+    return v;
+}
+
+static void step_row(struct buf *out, const struct scale *s, sqlite3_stmt *q,
+                     const struct span *work, size_t n, int64_t y)
+{
+    int64_t from = col_int(q, 3), to = col_int(q, 4);
+
+    buf_addf(out, "<g><title>");
+    xml(out, col_text(q, 1));
+    buf_addf(out, ", %s", col_text(q, 2));
+    if (to)
+        buf_addf(out, ", %.1f s", (double)(to - from) / 1000.0);
+    if (*col_text(q, 5)) {
+        buf_adds(out, ", ");
+        xml(out, col_text(q, 5));
+    }
+    buf_addf(out, "</title>\n<text x=\"8\" y=\"%lld\">",
+             (long long)(y + ROW - 8));
+    xml(out, col_text(q, 0));
+    buf_adds(out, "</text>\n");
+    bar(out, s, y, from, to, "waits");
+    for (size_t i = 0; i < n; i++) {
+        int64_t end = work[i].to;
+
+        if (work[i].from < from || (to && work[i].from > to))
+            continue;
+        if (to && (!end || end > to))
+            end = to;
+        bar(out, s, y, work[i].from, end, col_text(q, 2));
+    }
+    if (*col_text(q, 5)) {
+        buf_addf(out, "<text class=\"dim\" x=\"%d\" y=\"%lld\">",
+                 LEFT + WIDTH + 8, (long long)(y + ROW - 8));
+        xml(out, col_text(q, 5));
+        buf_adds(out, "</text>\n");
+    }
+    buf_adds(out, "</g>\n");
+}
+
+static void svg_head(struct buf *out, const struct scale *s)
+{
+    long long height = TOP + s->rows * ROW + LEGEND;
+    char first[32], last[32];
+
+    time_rfc3339(s->from, first);
+    time_rfc3339(s->to, last);
+    buf_addf(out,
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
+             "height=\"%lld\" viewBox=\"0 0 %d %lld\">\n%s",
+             LEFT + WIDTH + 80, height, LEFT + WIDTH + 80, height, style);
+    if (!s->rows)
+        return;
+    buf_addf(out,
+             "<text class=\"dim\" x=\"%d\" y=\"18\">%s</text>\n"
+             "<text class=\"dim\" x=\"%d\" y=\"18\" "
+             "text-anchor=\"end\">%s</text>\n",
+             LEFT, first, LEFT + WIDTH, last);
+    for (int i = 0; i <= 4; i++)
+        buf_addf(out,
+                 "<line class=\"line\" x1=\"%d\" x2=\"%d\" y1=\"%d\" "
+                 "y2=\"%lld\"/>\n",
+                 LEFT + i * WIDTH / 4, LEFT + i * WIDTH / 4, TOP - 8,
+                 height - LEGEND + 4);
+}
+
+static void svg_legend(struct buf *out, int64_t y)
+{
+    static const char *const words[] = {"waits", "running", "completed",
+                                        "failed", NULL};
+    static const char *const shown[] = {"waiting", "working", "completed",
+                                        "failed"};
+
+    for (int i = 0; words[i]; i++)
+        buf_addf(out,
+                 "<rect class=\"%s\" x=\"%d\" y=\"%lld\" width=\"12\" "
+                 "height=\"12\"/><text class=\"dim\" x=\"%d\" "
+                 "y=\"%lld\">%s</text>\n",
+                 words[i], LEFT + i * 110, (long long)(y + 10),
+                 LEFT + i * 110 + 18, (long long)(y + 20), shown[i]);
 }
 
 int view_run_timeline(struct courier *c, struct db *d, struct oid o,
                       struct buf *out)
 {
-    int64_t from, to, rows, at = TOP;
+    struct span *work;
+    struct scale s;
+    int64_t y = TOP;
     sqlite3_stmt *q;
-    char first[32], last[32];
+    size_t n;
 
     (void)c;
-    span(d, o.id, &from, &to, &rows);
-    time_rfc3339(from, first);
-    time_rfc3339(to, last);
-    buf_addf(out,
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
-             "height=\"%lld\" font-family=\"sans-serif\" font-size=\"12\">\n"
-             "<text x=\"%d\" y=\"16\">%s</text>\n"
-             "<text x=\"%d\" y=\"16\" text-anchor=\"end\">%s</text>\n",
-             LEFT + WIDTH + 20, (long long)(TOP + rows * ROW + 10), LEFT,
-             rows ? first : "", LEFT + WIDTH, rows ? last : "");
+    scale_get(d, o.id, &s);
+    svg_head(out, &s);
+    work = work_of(d, o.id, &n);
     q = db_query(d,
-                 "SELECT name,role,status,started,ended FROM step WHERE run=? "
-                 "AND started<>0 ORDER BY started,id",
+                 "SELECT name,role,status,started,ended,CASE WHEN score<>'' "
+                 "THEN score ELSE verdict END FROM step WHERE run=? ORDER BY "
+                 "id",
                  "i", o.id);
     while (db_row(d, q)) {
-        int64_t end = col_int(q, 4) ? col_int(q, 4) : to;
-        int64_t x = (col_int(q, 3) - from) * WIDTH / (to - from);
-        int64_t w = (end - col_int(q, 3)) * WIDTH / (to - from);
-
-        buf_addf(out, "<text x=\"8\" y=\"%lld\">", (long long)(at + 15));
-        xml(out, col_text(q, 0));
-        buf_addf(out,
-                 "</text>\n<rect x=\"%lld\" y=\"%lld\" width=\"%lld\" "
-                 "height=\"%d\" fill=\"%s\"><title>",
-                 (long long)(LEFT + x), (long long)(at + 3),
-                 (long long)(w > 2 ? w : 2), ROW - 6, colour(col_text(q, 2)));
-        xml(out, col_text(q, 1));
-        buf_adds(out, " ");
-        xml(out, col_text(q, 2));
-        buf_adds(out, "</title></rect>\n");
-        at += ROW;
+        step_row(out, &s, q, work, n, y);
+        y += ROW;
     }
+    free(work);
+    svg_legend(out, y);
     buf_adds(out, "</svg>\n");
     return 0;
 }

@@ -125,6 +125,27 @@ static void quantity_str(double v, char out[32])
         snprintf(out, 32, "%.3f", v);
 }
 
+/* of a run: what each step and round took */
+static void usage_by_step(struct db *d, int64_t run, struct buf *out)
+{
+    sqlite3_stmt *q = db_query(
+        d,
+        "SELECT CASE step_name WHEN '' THEN '-' ELSE step_name END,"
+        "sum(quantity*(unit='sandbox_seconds')),"
+        "sum(quantity*(unit IN('input_tokens','cache_read_tokens',"
+        "'cache_write_tokens'))),sum(quantity*(unit='output_tokens')),"
+        "sum(usd) FROM usage WHERE run=? AND run<>0 GROUP BY step,step_name "
+        "ORDER BY min(id)",
+        "i", run);
+
+    buf_addf(out, "\n%-28s %10s %10s %10s %12s\n", "step", "seconds", "in",
+             "out", "usd");
+    while (db_row(d, q))
+        buf_addf(out, "%-28s %10.1f %10.0f %10.0f %12.4f\n", col_text(q, 0),
+                 col_double(q, 1), col_double(q, 2), col_double(q, 3),
+                 col_double(q, 4));
+}
+
 void usage_table(struct db *d, struct oid o, struct buf *out)
 {
     sqlite3_stmt *q = sums(d, o);
@@ -141,6 +162,8 @@ void usage_table(struct db *d, struct oid o, struct buf *out)
         total += col_double(q, 3);
     }
     buf_addf(out, "%-12s %-20s %14s %12.4f\n", "total", "", "", total);
+    if (o.kind == OBJ_RUN)
+        usage_by_step(d, o.id, out);
 }
 
 /* ---- as records ---- */

@@ -35,7 +35,7 @@ static void words(void **state)
 static void boards(void **state)
 {
     static const char head[] = "project\tname\tstatus\tagent\ttool\tmodel\t"
-                               "since\texpires\tcost\tbranch\tpr\n";
+                               "since\texpires\tcost\tbranch\tpr\tstep\n";
     AUTO_BUF struct buf b = {0};
 
     (void)state;
@@ -43,7 +43,7 @@ static void boards(void **state)
     record_sql(LIVE);
     buf_addf(&b,
              "%sweb\tone\trunning\tidle\tshell\tm\\tx\t1970-01-01T00:00:02Z\t"
-             "1970-01-01T01:00:00Z\t0.5000\tcourier/one\thttp://x\n",
+             "1970-01-01T01:00:00Z\t0.5000\tcourier/one\thttp://x\t\n",
              head);
     assert_view(root_oid(), VIEW_ROOT_BOARD, b.p);
     assert_view(the_project(), VIEW_PROJECT_BOARD, b.p);
