@@ -100,7 +100,7 @@ install: all
 		$(DESTDIR)$(PREFIX)/share/man/man8 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions \
-		$(DESTDIR)$(PREFIX)/lib/systemd/user
+		$(DESTDIR)$(PREFIX)/share/courier $(DESTDIR)$(PREFIX)/lib/systemd/user
 	install -m755 $(BUILD)/courierfs $(DESTDIR)$(PREFIX)/bin/
 	install -m755 $(BUILD)/courier-sandboxd $(DESTDIR)$(PREFIX)/libexec/courier/
 	install -m644 docs/man/courierfs.1 $(DESTDIR)$(PREFIX)/share/man/man1/
@@ -109,6 +109,7 @@ install: all
 	install -m644 scripts/completion/courierfs.bash \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/courierfs
 	install -m644 scripts/completion/_courierfs $(DESTDIR)$(PREFIX)/share/zsh/site-functions/
+	install -m644 scripts/editor/courier.vim scripts/editor/courier-ctl.bash $(DESTDIR)$(PREFIX)/share/courier/
 	sed 's|@BIN@|$(PREFIX)/bin|' scripts/courierfs.service >$(DESTDIR)$(PREFIX)/lib/systemd/user/courierfs.service
 
 uninstall:
@@ -119,8 +120,18 @@ uninstall:
 		$(DESTDIR)$(PREFIX)/share/man/man8/courier-sandboxd.8 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/courierfs \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_courierfs \
+		$(DESTDIR)$(PREFIX)/share/courier/courier.vim \
+		$(DESTDIR)$(PREFIX)/share/courier/courier-ctl.bash \
 		$(DESTDIR)$(PREFIX)/lib/systemd/user/courierfs.service
-	-rmdir $(DESTDIR)$(PREFIX)/libexec/courier
+	-rmdir $(DESTDIR)$(PREFIX)/libexec/courier $(DESTDIR)$(PREFIX)/share/courier
+
+# what it costs; BENCH_FULL=1 for the long one
+bench: all
+	@BIN=$(BUILD) tests/bench/bench.sh
+
+# the table of the tree and of the settings in courier(5)
+man: $(BUILD)/courierfs
+	scripts/man-tree $(BUILD)/courierfs
 
 clean:
 	rm -rf $(BUILD) build-asan build-tsan build-clang
@@ -131,7 +142,9 @@ help:
 	@echo 'make test      install what is missing, build, run the tests'
 	@echo 'make check     style, linters, both compilers'
 	@echo 'make asan tsan builds under the sanitizers (BIN=build-asan tests/run)'
+	@echo 'make bench     figures for docs/performance.md (BENCH_FULL=1: the long ones)'
+	@echo 'make man       renews the tables in courier(5)'
 	@echo 'make install   PREFIX=/usr/local DESTDIR='
 
-.PHONY: all unit demo test check asan tsan install uninstall clean help FORCE
+.PHONY: all unit demo test check asan tsan bench man install uninstall clean help FORCE
 .DELETE_ON_ERROR:

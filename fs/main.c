@@ -35,6 +35,7 @@ static const char usage[] =
     "  --backend WHAT     where sandboxes run: auto (default), e2b, local\n"
     "  -o OPT             allow_other: let other users in by the mode bits\n"
     "                     noinotify: no inotify for changes from below\n"
+    "  --tree             print the manual of the tree and end\n"
     "  --version, --help\n"
     "\n"
     "MOUNTPOINT/README is the manual of the tree.\n";
@@ -67,6 +68,14 @@ static int option_words(const char *words, struct err *e)
     return 0;
 }
 
+static void print_tree(void)
+{
+    AUTO_BUF struct buf b = {0};
+
+    tree_readme(&b, NULL);
+    fputs(buf_str(&b), stdout);
+}
+
 /* 0 go on, else the exit status + 1 */
 static int options(int argc, char **argv)
 {
@@ -76,6 +85,7 @@ static int options(int argc, char **argv)
         {"backend", required_argument, NULL, 'b'},
         {"version", no_argument, NULL, 'V'},
         {"help", no_argument, NULL, 'h'},
+        {"tree", no_argument, NULL, 't'},
         {NULL, 0, NULL, 0},
     };
     struct err e;
@@ -101,6 +111,9 @@ static int options(int argc, char **argv)
             return 1;
         case 'h':
             fputs(usage, stdout);
+            return 1;
+        case 't':
+            print_tree();
             return 1;
         default:
             fputs("Try courierfs --help\n", stderr);

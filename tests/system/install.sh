@@ -1,0 +1,62 @@
+#!/bin/bash
+# make install into a directory, the installed programs at work, uninstall.
+. "$(dirname "$0")/../lib.sh"
+root=$HERE/.. dest=$T/dest prefix=/opt/courier
+# what is built is in BIN: nothing is compiled here
+make_() {
+    make -s -C "$root" -o "$BIN/courierfs" -o "$BIN/courier-sandboxd" \
+        BUILD="$BIN" DESTDIR="$dest" PREFIX=$prefix "$@" >"$T/make" 2>&1
+}
+tree() { (cd "$dest" && find . ! -type d | sort); }
+
+make_ install
+is 'make install' "$?" 0
+[ -s "$T/make" ] && cat "$T/make"
+is 'what is installed' "$(tree)" "./opt/courier/bin/courierfs
+./opt/courier/lib/systemd/user/courierfs.service
+./opt/courier/libexec/courier/courier-sandboxd
+./opt/courier/share/bash-completion/completions/courierfs
+./opt/courier/share/courier/courier-ctl.bash
+./opt/courier/share/courier/courier.vim
+./opt/courier/share/man/man1/courierfs.1
+./opt/courier/share/man/man5/courier.5
+./opt/courier/share/man/man8/courier-sandboxd.8
+./opt/courier/share/zsh/site-functions/_courierfs"
+like 'the unit' "$(cat "$dest$prefix/lib/systemd/user/courierfs.service")" \
+    "^ExecStart=$prefix/bin/courierfs -f "
+unlike 'the unit' "$(cat "$dest$prefix/lib/systemd/user/courierfs.service")" '@BIN@'
+if command -v systemd-analyze >/dev/null; then
+    unit=$T/courierfs.service
+    sed "s|$prefix/bin|$dest$prefix/bin|" \
+        "$dest$prefix/lib/systemd/user/courierfs.service" >"$unit"
+    XDG_RUNTIME_DIR=$T yes 'systemd takes the unit' \
+        systemd-analyze --user verify --man=no "$unit"
+fi
+
+# the local host is found in libexec, from the directory of courierfs
+is 'version' "$("$dest$prefix/bin/courierfs" --version)" \
+    "$("$BIN/courierfs" --version)"
+yes 'mounts' timeout 60 "$dest$prefix/bin/courierfs" --data "$D" "$M"
+yes 'a project' mkdir "$P"
+yes 'a sandbox' sh -c "echo 'create one tool=shell prompt=\"echo works\"' > $S/ctl"
+is 'its turn' "$(wait_for one done)" completed
+like 'its output' "$(cat "$S/one/messages")" '^works'
+# there is no other one that it could have found
+no 'no host on the PATH' command -v courier-sandboxd
+echo 'shutdown all' >"$M/ctl"
+soon 20 sh -c "! mountpoint -q $M" || bad 'it does not end'
+
+# the unit's command: in the foreground, ended by SIGTERM
+"$dest$prefix/bin/courierfs" -f --data "$D" "$M" >"$T/fore" 2>&1 &
+fore=$!
+soon 20 test -s "$M/status" || bad 'not mounted in the foreground'
+like 'says so' "$(cat "$T/fore")" "mounted on $M"
+is 'its pid' "$(pid)" "$fore"
+kill $fore
+wait $fore
+is 'SIGTERM' "$?" 0
+no 'unmounted' mountpoint -q "$M"
+
+make_ uninstall
+is 'make uninstall' "$?" 0
+is 'nothing is left' "$(tree)" ''
