@@ -1,38 +1,18 @@
 #!/bin/bash
 # real.sh [CLI...]: the real agent CLIs against a fake model server, run with
-# courier's own command lines and read by its parsers. Installs them from npm
-# once, below ${COURIER_CACHE:-~/.cache/courier-tests}. Needs node and npm.
+# courier's own command lines and read by its parsers. Needs node and npm.
 # BUILD names the build directory (default: build).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 build=${BUILD:-$top/build}
-cache=${COURIER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/courier-tests}/agents
 clis=${*:-claude codex opencode pi}
 passed=0 failed=0
 
-if ! command -v npm >/dev/null || ! command -v node >/dev/null; then
-    echo "skipped: npm or node is missing"
-    exit 0
-fi
-
-packages="@anthropic-ai/claude-code@2.1.197 @openai/codex@0.171.0
-opencode-ai@1.18.33 @mariozechner/pi-coding-agent@0.73.1 @copilotkit/aimock"
-
-install_clis() {
-    [ "$(cat "$cache/have" 2>/dev/null)" = "$packages" ] && return
-    mkdir -p "$cache"
-    echo "installing the CLIs into $cache"
-    # shellcheck disable=SC2086
-    npm install --silent --no-audit --no-fund --prefix "$cache" $packages \
-        >"$cache/install.log" 2>&1 || return
-    echo "$packages" >"$cache/have"
-}
-
-if ! install_clis; then
-    echo "skipped: npm could not install the CLIs, see $cache/install.log"
-    exit 0
-fi
+# shellcheck source=tests/agents/clis.sh
+. "$here/clis.sh"
+# shellcheck disable=SC2086
+install_clis $clis || exit 0
 
 run=$build/agent-run
 mkdir -p "$build"
@@ -54,49 +34,16 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-port=$(node -e 'const s=require("net").createServer().listen(0,"127.0.0.1",
-()=>{console.log(s.address().port);s.close()})')
 # the fixtures name files of the project
 mkdir "$tmp/fixtures"
 for f in "$here"/fixtures/*.json; do
     sed "s|/home/user/project|$tmp/project|" "$f" >"$tmp/fixtures/${f##*/}"
 done
-"$cache/node_modules/.bin/llmock" -h 127.0.0.1 -p "$port" \
-    -f "$tmp/fixtures" --log-level warn >"$tmp/server.log" 2>&1 &
-server=$!
-for _ in $(seq 100); do
-    curl -fs "http://127.0.0.1:$port/__aimock/journal" >/dev/null && break
-    sleep 0.1
-done
+start_model "$tmp/fixtures" || exit 1
 
 # where a CLI finds the model; $1: the port
 configure() {
-    mkdir -p "$HOME/.codex" "$HOME/.config/opencode" "$HOME/.pi/agent"
-    cat >"$HOME/.codex/config.toml" <<EOF
-model = "gpt-5.5"
-model_provider = "fake"
-[model_providers.fake]
-name = "fake"
-base_url = "http://127.0.0.1:$1/v1"
-env_key = "OPENAI_API_KEY"
-wire_api = "responses"
-EOF
-    cat >"$HOME/.config/opencode/opencode.json" <<EOF
-{"autoupdate": false, "share": "disabled", "provider": {"fake": {
- "npm": "@ai-sdk/openai-compatible", "name": "Fake",
- "options": {"baseURL": "http://127.0.0.1:$1/v1",
-             "apiKey": "{env:OPENAI_API_KEY}"},
- "models": {"fake-1": {"name": "Fake 1", "reasoning": true,
-  "limit": {"context": 200000, "output": 32000},
-  "cost": {"input": 3, "output": 15}}}}}}
-EOF
-    cat >"$HOME/.pi/agent/models.json" <<EOF
-{"providers": {"fake": {"baseUrl": "http://127.0.0.1:$1/v1",
- "api": "openai-completions", "apiKey": "OPENAI_API_KEY",
- "models": [{"id": "fake-1", "name": "Fake 1",
-  "input": ["text"], "contextWindow": 200000, "maxTokens": 32000,
-  "cost": {"input": 3, "output": 15, "cacheRead": 0, "cacheWrite": 0}}]}}}
-EOF
+    configure_home "$HOME" "$1"
     export ANTHROPIC_BASE_URL="http://127.0.0.1:$1"
 }
 
