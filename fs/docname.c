@@ -362,15 +362,19 @@ static void rename_stored(fuse_req_t req, struct node *from,
                        call_new(renamed, n));
 }
 
+/* a symlink is an editor's lock or the choice of a version, no document */
 static void rename_link(fuse_req_t req, struct docfile *d, struct node *to,
-                        const char *newname, const char *newpath)
+                        const char *newname, const char *newpath,
+                        enum target t)
 {
     if (to->row == row_get(R_LEARNINGS) && !strcmp(newname, "active")) {
         courier_link_set(fs.c, to->o, d->target, call_done,
                          call_new(reply_when_done, req));
         docmem_remove(d);
-    } else {
+    } else if (t == T_SCRATCH) {
         rename_scratch(req, d, to, newpath);
+    } else {
+        refuse_name(req, to, newname, -EPERM, "no symlink can be made here");
     }
 }
 
@@ -401,7 +405,7 @@ void doc_rename(fuse_req_t req, struct node *from, const char *name,
     d = path ? docmem_find(from->o, path) : NULL;
     s = source_of(&k, d);
     if (d && d->kind == DOC_LINK)
-        rename_link(req, d, to, newname, newpath);
+        rename_link(req, d, to, newname, newpath, t);
     else if (s == T_NONE || t == T_NONE)
         fuse_reply_err(req, EPERM);
     else if (s == T_SCRATCH && t == T_SCRATCH)
