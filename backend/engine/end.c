@@ -16,6 +16,7 @@ struct ending {
     struct job *j;
     struct sandbox s;
     char *reason;
+    const char *trouble; /* why the VM could not be ended yet */
     bool now, salvaged;
     struct buf words; /* how the salvage went */
 };
@@ -24,10 +25,35 @@ static void read_args(struct ending *n)
 {
     json_t *j = json_loads(n->j->args, 0, NULL);
     const char *reason = json_string_value(json_object_get(j, "reason"));
+    const char *words = json_string_value(json_object_get(j, "words"));
 
     n->reason = xstrdup(reason ? reason : "killed by user");
     n->now = json_is_true(json_object_get(j, "now"));
+    /* of a salvage before a try that failed later */
+    n->salvaged = json_is_true(json_object_get(j, "salvaged"));
+    if (words)
+        buf_adds(&n->words, words);
     json_decref(j);
+}
+
+static int tx_remember(struct tx *tx, void *arg, struct err *e)
+{
+    struct ending *n = arg;
+    AUTO_FREE char *args =
+        db_text(tx->db, "SELECT args FROM job WHERE id=?", "i", n->j->id);
+    json_t *j = json_loads(args ? args : "", 0, NULL);
+
+    (void)e;
+    if (j && !json_is_true(json_object_get(j, "now"))) {
+        json_object_set_new(j, "salvaged", json_true());
+        json_object_set_new(j, "words", json_string(buf_str(&n->words)));
+        free(args);
+        args = json_dumps(j, JSON_COMPACT);
+        db_exec(tx->db, "UPDATE job SET args=? WHERE id=?", "si", args,
+                n->j->id);
+    }
+    json_decref(j);
+    return 0;
 }
 
 static void ending_free(struct ending *n)
@@ -108,9 +134,16 @@ static int save_work(struct ending *n, struct err *e)
         e2b_box_clear(&b);
     }
     if (r == 0) {
+        AUTO_BUF struct buf words = {0};
+
         stop_agent(n, &t);
-        r = salvage_run(n->c, &n->s, n->j, &n->words, e);
-        n->salvaged = r == 0;
+        r = salvage_run(n->c, &n->s, n->j, &words, e);
+        if (r == 0) {
+            buf_clear(&n->words);
+            buf_adds(&n->words, buf_str(&words));
+            n->salvaged = true;
+            store_do(n->c->store, tx_remember, n, NULL);
+        }
     }
     endpoint_put(n->c, t.x);
     return job_cancelled(n->j) ? err_set(e, ECANCELED, "to be killed now") : 0;
@@ -118,7 +151,15 @@ static int save_work(struct ending *n, struct err *e)
 
 /* ---- the VM ---- */
 
-static int destroy(struct ending *n, struct err *e)
+/* may there be a VM that the record doesn't know? */
+static bool may_have_been_made(struct ending *n)
+{
+    return db_int(store_reader(n->c->store), 0,
+                  "SELECT step FROM job WHERE sandbox=? AND verb='start'",
+                  "i", n->s.id) != 0;
+}
+
+static int destroy_vm(struct ending *n, struct err *e)
 {
     bool local = !strcmp(n->s.backend, "local");
     struct e2b_box *v = NULL;
@@ -126,6 +167,8 @@ static int destroy(struct ending *n, struct err *e)
     size_t count = 0;
     int r;
 
+    if (!n->s.vm && !may_have_been_made(n))
+        return 0;
     r = local ? endpoint_local_running(n->c, &x, e)
               : endpoint_get(n->c, n->s.project, n->s.backend, &x, e);
     if (r == -ENOENT)
@@ -144,6 +187,34 @@ static int destroy(struct ending *n, struct err *e)
         vm_boxes_free(v, count);
     }
     endpoint_put(n->c, x);
+    return r;
+}
+
+static int tx_ending_words(struct tx *tx, void *arg, struct err *e)
+{
+    struct ending *n = arg;
+    struct sandbox s;
+
+    (void)e;
+    if (sandbox_get(tx->db, n->s.id, &s) == 0) {
+        AUTO_FREE char *words = xasprintf("being killed: %s", n->trouble);
+
+        tx_status(tx, s.id, s.status, words);
+        sandbox_clear(&s);
+    }
+    return 0;
+}
+
+/* one that nobody has seen holds up nothing: should it be there, it belongs
+ * to no living record, and the reconciler ends it when it can */
+static int destroy(struct ending *n, struct err *e)
+{
+    int r = destroy_vm(n, e);
+
+    if (r == 0 || (!n->s.vm && job_transient(r)))
+        return 0;
+    n->trouble = e->text;
+    store_do(n->c->store, tx_ending_words, n, NULL);
     return r;
 }
 

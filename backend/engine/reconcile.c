@@ -218,7 +218,10 @@ static int tx_look_gone(struct tx *tx, void *arg, struct err *e)
     struct look *l = arg;
 
     (void)e;
-    tx_vm_gone(tx, l->c, l->id, l->vm, l->words);
+    /* a kill under way has words of its own: where the work is */
+    if (!job_there(tx->db, l->id, "control", "kill") &&
+        !job_there(tx->db, l->id, "control", "purge"))
+        tx_vm_gone(tx, l->c, l->id, l->vm, l->words);
     return 0;
 }
 

@@ -439,22 +439,17 @@ void tx_after_end(struct tx *tx, struct courier *c, int64_t sandbox,
 void tx_after_turn(struct tx *tx, struct courier *c, int64_t sandbox,
                    int64_t message, bool ok)
 {
-    AUTO_FREE char *sync = NULL, *done = NULL;
+    AUTO_FREE char *sync = NULL;
     struct sandbox s;
-    bool first = db_int(tx->db, 0, "SELECT first FROM message WHERE id=?", "i",
-                        message);
 
-    (void)ok;
+    (void)message;
+    (void)ok; /* what an agent left that crashed is work, too */
     if (sandbox_get(tx->db, sandbox, &s) < 0)
         return;
     sync = config_value(tx->db, &s, "sync", NULL);
-    done = config_value(tx->db, &s, "when_done", NULL);
-    if (sandbox_is(&s, "running") && !*s.ending) {
-        if (first && done && !strcmp(done, "kill"))
-            tx_kill(tx, c, sandbox, "first prompt done", false);
-        else if (repo_wanted(tx->db, &s) && (!sync || !strcmp(sync, "turn")) &&
-                 !job_there(tx->db, sandbox, "work", "push"))
-            tx_job(tx, c, sandbox, 0, "work", "push", "sync");
-    }
+    if (sandbox_is(&s, "running") && !*s.ending && repo_wanted(tx->db, &s) &&
+        (!sync || !strcmp(sync, "turn")) &&
+        !job_there(tx->db, sandbox, "work", "push"))
+        tx_job(tx, c, sandbox, 0, "work", "push", "sync");
     sandbox_clear(&s);
 }
