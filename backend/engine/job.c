@@ -276,7 +276,7 @@ static void dispatch(struct jobs *q)
         "attempt=0) AND CASE lane "
         "WHEN 'control' THEN verb IN('kill','purge') OR NOT EXISTS(SELECT 1 "
         " FROM job k WHERE k.sandbox=j.sandbox AND k.lane='control' AND "
-        " k.id<j.id) "
+        " (k.id<j.id OR k.verb IN('kill','purge'))) "
         "WHEN 'work' THEN NOT EXISTS(SELECT 1 FROM job k WHERE "
         " k.sandbox=j.sandbox AND k.lane='work' AND k.id<j.id) AND NOT "
         " EXISTS(SELECT 1 FROM job k WHERE k.sandbox=j.sandbox AND "
@@ -382,9 +382,11 @@ static int tx_outcome(struct tx *tx, void *arg, struct err *e)
         db_exec(tx->db, "UPDATE job SET not_before=0 WHERE id=?", "i", j->id);
         return 0;
     }
-    if (o->code == -ECANCELED && breaks(j->verb))
-        return 0; /* a kill that is to be quick now begins again */
-    if (o->code < 0 && o->code != -ECANCELED) {
+    /* what a kill has overtaken goes with it, and tells it how far it came;
+     * a kill that is to be quick now begins again */
+    if (o->code == -ECANCELED)
+        return 0;
+    if (o->code < 0) {
         if (o->r->verb)
             o->r->verb->failed(tx, o->c, j, &o->e);
         else

@@ -430,19 +430,38 @@ static int create(struct courier *c, struct job *j, const struct sandbox *s,
     return r;
 }
 
+static int tx_step(struct tx *tx, void *arg, struct err *e)
+{
+    struct job *j = arg;
+
+    (void)e;
+    tx_job_step(tx, j->id, j->step);
+    return 0;
+}
+
+static int step_done(struct courier *c, struct job *j, int step, struct err *e)
+{
+    j->step = step;
+    return store_do(c->store, tx_step, j, e);
+}
+
 /* 0: there is a VM and the record knows it */
 static int make_vm(struct courier *c, struct job *j, const struct sandbox *s,
                    struct e2b *x, struct err *e)
 {
     int64_t secs = vm_timeout(c, s);
     struct start st = {.c = c, .j = j};
+    bool first = j->step < STEP_CREATING;
     int r = 0;
 
-    if (j->step >= STEP_CREATING)
+    if (!first)
         r = adopt(c, j, x, &st.box, e);
     if (r == 0) {
         r = create(c, j, s, x, secs, &st.box, e);
-        if (r == -EINPROGRESS) {
+        if (r == -EHOSTUNREACH && first) {
+            step_done(c, j, STEP_NONE, NULL); /* none can have been made */
+            j->step = STEP_NONE;
+        } else if (r == -EINPROGRESS) {
             r = adopt(c, j, x, &st.box, e);
             if (r == 0)
                 r = err_set(e, EAGAIN, "the provider's answer got lost");
@@ -465,21 +484,6 @@ static int make_vm(struct courier *c, struct job *j, const struct sandbox *s,
 }
 
 /* ---- start: setting it up ---- */
-
-static int tx_step(struct tx *tx, void *arg, struct err *e)
-{
-    struct job *j = arg;
-
-    (void)e;
-    tx_job_step(tx, j->id, j->step);
-    return 0;
-}
-
-static int step_done(struct courier *c, struct job *j, int step, struct err *e)
-{
-    j->step = step;
-    return store_do(c->store, tx_step, j, e);
-}
 
 static int tx_up(struct tx *tx, void *arg, struct err *e)
 {
@@ -547,7 +551,8 @@ static void undo(struct courier *c, struct job *j)
 
     if (sandbox_get(store_reader(c->store), j->sandbox, &s) < 0)
         return;
-    if (j->step >= STEP_CREATING || s.vm)
+    if (s.vm || db_int(store_reader(c->store), 0,
+                       "SELECT step FROM job WHERE id=?", "i", j->id))
         endpoint_get(c, s.project, s.backend, &x, NULL);
     if (x && vm_find(c, x, s.id, &v, &n, NULL) == 0)
         for (size_t i = 0; i < n; i++)
@@ -583,8 +588,6 @@ static int start_steps(struct courier *c, struct job *j,
             r = make_vm(c, j, s, x, e);
             endpoint_put(c, x);
         }
-        if (j->step < STEP_CREATING)
-            j->step = STEP_CREATING;
         if (r == 0)
             j->step = STEP_MADE;
     }
