@@ -601,6 +601,20 @@ static char *turn_text(struct db *d, int64_t message, size_t *n)
     return out;
 }
 
+/* a CLI that prints text tells no session: it goes on once it has answered */
+static const char *session_of(struct db *d, const struct sandbox *s,
+                              const struct tool *tool)
+{
+    if ((s->session && *s->session) || tool->format != FORMAT_TEXT)
+        return s->session;
+    return db_int(d, 0,
+                  "SELECT 1 FROM message WHERE sandbox=? AND "
+                  "state='completed' LIMIT 1",
+                  "i", s->id)
+               ? "last"
+               : NULL;
+}
+
 static int launch_turn(struct courier *c, struct job *j,
                        const struct sandbox *s, int64_t message,
                        int64_t process, const struct e2b_target *t,
@@ -618,7 +632,7 @@ static int launch_turn(struct courier *c, struct job *j,
         return r;
     thinking = config_value(d, s, "thinking", NULL);
     text = turn_text(d, message, &n);
-    cmd = tool_command(tool, s->session, s->model, thinking,
+    cmd = tool_command(tool, session_of(d, s, tool), s->model, thinking,
                        inject_has_system_prompt(d, s) ? VM_SYSTEM_PROMPT
                                                       : NULL);
     r = env_script(c, d, s, tool, &env, e);

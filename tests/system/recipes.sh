@@ -419,6 +419,8 @@ after_another_agent_cli() {
     agent mine Hello tool=my-agent
     is 'done' "$(done_ mine)" completed
     like 'its words' "$(cat "$S/mine/messages")" 'mine: --print --model small'
+    is 'goes on' "$(ask mine More)" completed
+    like 'as it says' "$(cat "$S/mine/messages")" 'mine: --print --continue --model small'
 }
 after_another_flag_for_a_known_one() {
     nothing_wrong
