@@ -355,6 +355,20 @@ static bool control(struct drive *d)
     return true;
 }
 
+/* between two steps */
+static void stop_here(struct drive *d)
+{
+    AUTO_FREE char *after = db_text(
+        d->tx->db,
+        "SELECT name FROM step WHERE id=? AND status='completed'", "i",
+        num(d, "step"));
+    AUTO_FREE char *why =
+        after ? xasprintf("stopped by user after step %s", after)
+              : xstrdup("stopped by user");
+
+    end_by_user(d, why, "run stopped");
+}
+
 static void drive(struct drive *d)
 {
     if (!control(d))
@@ -366,7 +380,7 @@ static void drive(struct drive *d)
         bool more = true, first = !*p || !strcmp(p, "begin");
 
         if (first && !strcmp(d->r->want, "stop"))
-            end_by_user(d, "stopped by user", "run stopped");
+            stop_here(d);
         else if (first)
             more = step_begin(d);
         else if (!strcmp(p, "turn"))

@@ -186,14 +186,5 @@ void step_answered(struct drive *d, const char *answer)
         put(d, "anew", 0);
         tell_group(d);
     }
-    if (!strcmp(d->r->want, "stop")) {
-        AUTO_FREE char *why =
-            xasprintf("stopped by user after step %s", step_at(d)->name);
-
-        put_word(d, "why", why);
-        put(d, "step", 0);
-        end_vm(d, "run stopped", "cancel");
-        return;
-    }
     go_on(d);
 }

@@ -105,3 +105,15 @@ repo() {
         git clone -q --bare "$T/$1.work" "$T/$1.git" && rm -rf "$T/$1.work"
     chmod -R a+rX "$T/$1.git"
 }
+# murder SANDBOX: its VM dies (local ones only): its first process is killed
+murder() { murder_id "$(jq -r .provider_id "$S/$1/info.json")"; }
+murder_id() {
+    local pid
+    for pid in $(pgrep -f 'courier/init --init'); do
+        if grep -q "boxes/$1/" "/proc/$pid/mountinfo" 2>/dev/null; then
+            kill -9 "$pid"
+            return
+        fi
+    done
+    return 1
+}
