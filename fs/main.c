@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "fs/document.h"
+#include "base/text.h"
 #include "fs/loop.h"
 #include "fs/mount.h"
 #include "fs/touch.h"
@@ -51,6 +51,15 @@ static int fail(const char *text)
 
 /* ---- options ---- */
 
+/* what mount(8) says of every mount, and is so in any case */
+static bool is_given(const char *word)
+{
+    static const char *const words[] = {"rw", "nosuid", "nodev", "noexec",
+                                        "default_permissions", "", NULL};
+
+    return text_is_word(word, words);
+}
+
 static int option_words(const char *words, struct err *e)
 {
     AUTO_FREE char *copy = xstrdup(words);
@@ -61,7 +70,7 @@ static int option_words(const char *words, struct err *e)
             args.allow_other = true;
         else if (!strcmp(w, "noinotify"))
             args.noinotify = true;
-        else
+        else if (!is_given(w))
             return err_set(e, EINVAL, "unknown option -o %s (there are "
                            "allow_other and noinotify)", w);
     }
@@ -156,6 +165,7 @@ static char *data_default(void)
 static int make_dirs(const char *path, struct err *e)
 {
     AUTO_FREE char *p = xstrdup(path);
+    struct stat st;
 
     for (char *s = p + 1; *s; s++) {
         if (*s != '/')
@@ -167,6 +177,9 @@ static int make_dirs(const char *path, struct err *e)
     if (mkdir(p, 0700) && errno != EEXIST)
         return err_set(e, errno, "the data directory %s can't be made: %s",
                        path, strerror(errno));
+    if (!stat(p, &st) && !S_ISDIR(st.st_mode))
+        return err_set(e, ENOTDIR, "the data directory %s is no directory",
+                       path);
     if (access(p, R_OK | W_OK | X_OK))
         return err_set(e, errno, "the data directory %s can't be used: %s",
                        path, strerror(errno));
@@ -377,8 +390,8 @@ static void serve(void)
     if (fs.inotify)
         touch_mounted(args.mount);
     loop_run();
-    touch_stop();
     fuse_session_unmount(fs.se);
+    touch_stop();
     notify_stop();
 }
 

@@ -286,7 +286,9 @@ static void op_open(fuse_req_t req, fuse_ino_t ino,
     struct node *n = node_or_stale(req, ino);
     const struct file_ops *ops = n ? ops_of(n) : NULL;
 
-    if (ops)
+    if (ops && from_toucher(req))
+        handle_reply(req, handle_new(n, fi), fi);
+    else if (ops)
         ops->open(req, n, fi);
     else if (n)
         fuse_reply_err(req, row_is_dir(n->row) ? EISDIR : ELOOP);
