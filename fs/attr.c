@@ -1,3 +1,4 @@
+/* attr: what a stat shows of each kind of file, and the plain answers */
 #include "fs/fs.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+/* dir: what a name means below a directory, and what a listing holds */
 #include "fs/fs.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+/* handle: open files, the reads that wait, whoever polls */
 #include "fs/fs.h"
 
 #include <fcntl.h>

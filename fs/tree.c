@@ -414,8 +414,12 @@ static void readme_rows(struct buf *out, const struct row *parent, int depth)
 
         if (r->parent != id || !r->name || r->flags & ROW_LATER)
             continue;
-        buf_addf(out, "  %*s%-*s %-6s%s\n", depth * 2, "", 20 - depth * 2,
-                 r->name, kind_word(r), r->help ? r->help : "");
+        buf_addf(out, "  %*s%-*s %s", depth * 2, "", 20 - depth * 2,
+                 r->name, kind_word(r));
+        if (r->help)
+            buf_addf(out, "%*s%s", 6 - (int)strlen(kind_word(r)), "",
+                     r->help);
+        buf_addc(out, '\n');
         if (row_is_dir(r))
             readme_rows(out, r, depth + 1);
     }
