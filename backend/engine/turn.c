@@ -432,6 +432,8 @@ void tx_turn_end(struct tx *tx, struct courier *c, int64_t process,
             p.message);
     db_exec(tx->db, "UPDATE sandbox SET last_turn=? WHERE id=?", "si",
             error ? "failed" : "completed", s.id);
+    if (error && !(stop && *stop))
+        tx_sandbox_error(tx, s.id, error);
     if (end->bad_session)
         db_exec(tx->db, "UPDATE sandbox SET session=NULL WHERE id=?", "i",
                 s.id);
@@ -736,15 +738,16 @@ void job_turn_failed(struct tx *tx, struct courier *c, const struct job *j,
     struct turn_end end = {
         .error = e->text, .agent = "failed", .reason = e->text};
 
-    tx_sandbox_error(tx, j->sandbox, e->text);
-    if (process)
+    if (process) {
         tx_turn_end(tx, c, process, &end);
-    else
+    } else {
+        tx_sandbox_error(tx, j->sandbox, e->text);
         db_exec(tx->db,
                 "UPDATE message SET state='failed',error=?,ended=? WHERE "
                 "id=? AND state='queued'",
                 "sii", e->text, tx->now_ms,
                 (int64_t)strtoll(j->args, NULL, 10));
+    }
     tx_changed(tx, oid(OBJ_SANDBOX, j->sandbox), ASPECT_QUEUE);
     tx_run_look(tx, c, j->sandbox);
 }

@@ -46,6 +46,7 @@ s.listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close(); })')
     "$cache/node_modules/.bin/llmock" -h 127.0.0.1 -p "$port" -f "$1" \
         --log-level warn >"$1.log" 2>&1 &
     server=$!
+    disown
     for _ in $(seq 100); do
         curl -fs "http://127.0.0.1:$port/__aimock/journal" >/dev/null &&
             return
