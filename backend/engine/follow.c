@@ -186,8 +186,8 @@ static int target(struct follow *f, struct process *p, struct sandbox *s,
     memset(s, 0, sizeof(*s));
     if (process_get(d, f->process, p) < 0)
         return -ENOENT;
-    if (strcmp(p->state, "running") == 0 && sandbox_get(d, p->sandbox, s) == 0 &&
-        sandbox_is(s, "running"))
+    if (!strcmp(p->state, "running") &&
+        sandbox_get(d, p->sandbox, s) == 0 && sandbox_is(s, "running"))
         r = sandbox_target(c, s, t, e);
     else
         (void)err_set(e, ENOENT, "it has ended");

@@ -182,7 +182,8 @@ static int unpack(const struct e2b_target *t, const struct buf *tar,
         AUTO_BUF struct buf shown = {0};
 
         text_printable(&shown, buf_str(&res.err), res.err.n, 0);
-        r = err_set(e, EINVAL, "the project's files can't be put into the VM: %s",
+        r = err_set(e, EINVAL,
+                    "the project's files can't be put into the VM: %s",
                     buf_str(&shown));
     }
     e2b_result_clear(&res);

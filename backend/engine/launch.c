@@ -72,6 +72,9 @@ static const char starter[] =
     "mkdir \"$D/started\" || exit 0\n"
     "setsid sh \"$D/run\" \"$D\" \"$5\" \"$4\" \"$S\" \"$7\" </dev/null "
     ">/dev/null 2>\"$D/word\" &\n"
+    "for o in \"${D%/*}\"/*; do\n" /* those are read to their end */
+    "  [ \"$o\" != \"$D\" ] && [ -f \"$o/exit\" ] && rm -rf \"$o\"\n"
+    "done\n"
     "exit 0\n";
 
 static const char follower[] =
@@ -121,8 +124,8 @@ static const char killer[] =
     "  done\n"
     "}\n"
     "list() {\n"
-    "  { grep -lzxF \"COURIER_PROCESS=$M\" /proc/[0-9]*/environ 2>/dev/null |\n"
-    "      sed 's|/proc/\\([0-9]*\\)/.*|\\1|'\n"
+    "  { grep -lzxF \"COURIER_PROCESS=$M\" /proc/[0-9]*/environ \\\n"
+    "      2>/dev/null | sed 's|/proc/\\([0-9]*\\)/.*|\\1|'\n"
     "    [ \"$s\" -gt 0 ] && stats |\n"
     "      awk -v s=\"$s\" '$2 !~ /[ZX]/ && $5 == s { print $1 }'\n"
     "    [ -n \"$t\" ] && orphans\n"

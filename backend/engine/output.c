@@ -5,6 +5,7 @@
 enum {
     RESULT_MAX = 4 << 20, /* of an answer, in messages.jsonl */
     TOOLS_MAX = 2000,
+    OUTPUT_MAX = 1 << 30, /* of a turn; then it is stopped */
     HOLD_MAX = 256 * 1024, /* of a stderr line that waits for its end */
 };
 
@@ -477,7 +478,7 @@ static void take_end(struct output *o, struct batch *b)
     b->counted = o->counted;
     b->usage = o->usage;
     close_tools(o);
-    b->tools = json_incref(o->tools);
+    b->tools = json_deep_copy(o->tools); /* it goes to another thread */
     b->agent = "idle";
     text_printable(&b->result, buf_str(&o->result), o->result.n,
                    PRINTABLE_LINES | PRINTABLE_TABS);
@@ -599,5 +600,9 @@ int tx_batch(struct tx *tx, struct courier *c, struct batch *b, struct err *e)
                 b->session, b->p.sandbox);
     if (b->end)
         batch_end(tx, c, b);
+    else if (b->is_turn && b->to_out > OUTPUT_MAX &&
+             !job_there(tx->db, b->p.sandbox, "control", "interrupt"))
+        tx_job(tx, c, b->p.sandbox, 0, "control", "interrupt",
+               "more than 1 GiB of output");
     return 0;
 }

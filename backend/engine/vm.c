@@ -596,6 +596,45 @@ static int start_steps(struct courier *c, struct job *j,
     return r;
 }
 
+static void resume_quietly(struct e2b *x, const char *id, int64_t secs)
+{
+    struct e2b_box b = {0};
+
+    e2b_connect(x, id, (int)secs, &b, NULL);
+    e2b_box_clear(&b);
+}
+
+/* nothing answers in it while it is set up: is it gone, or did its deadline
+ * pass in between? */
+static int look_after(struct courier *c, struct job *j, int r, struct err *e)
+{
+    struct e2b_box b = {0};
+    struct e2b_target t;
+    struct sandbox s;
+    struct err why;
+
+    if (sandbox_get(store_reader(c->store), j->sandbox, &s) < 0 || !s.vm) {
+        sandbox_clear(&s);
+        return r;
+    }
+    if (sandbox_target(c, &s, &t, &why) < 0) {
+        if (!strcmp(s.backend, "local"))
+            r = err_set(e, ENODEV,
+                        "the local host ended while the VM was set up");
+    } else {
+        int got = e2b_get(t.x, t.id, &b, &why);
+
+        if (got == -ENOENT)
+            r = err_set(e, ENODEV, "the VM is gone while it was set up");
+        else if (got == 0 && b.state == E2B_PAUSED)
+            resume_quietly(t.x, t.id, vm_timeout(c, &s));
+        endpoint_put(c, t.x);
+    }
+    e2b_box_clear(&b);
+    sandbox_clear(&s);
+    return r;
+}
+
 int job_start(struct courier *c, struct job *j, int *delay_ms, struct err *e)
 {
     struct sandbox s;
@@ -608,8 +647,8 @@ int job_start(struct courier *c, struct job *j, int *delay_ms, struct err *e)
         return 0;
     }
     r = start_steps(c, j, &s, delay_ms, e);
-    if (r == -ENOENT && s.vm)
-        r = err_set(e, ENODEV, "the VM is gone while it was set up");
+    if ((r == -ENOENT || r == -EHOSTDOWN) && !job_cancelled(j))
+        r = look_after(c, j, r, e);
     r = vm_explain(c, s.project, s.backend, r, e);
     if (r == -EAGAIN && !*delay_ms) {
         /* the provider has no room, or not now */
