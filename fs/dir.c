@@ -28,28 +28,12 @@ static bool link_is_set(const struct row *r, struct oid o)
            b.p[0] != '\n';
 }
 
-static bool any_doc(void *arg, int64_t row, const char *name,
-                    const struct courier_doc *d)
-{
-    (void)row;
-    (void)name;
-    (void)d;
-    *(bool *)arg = true;
-    return false;
-}
-
 bool row_present(const struct row *r, struct oid o)
 {
     if (r->flags & ROW_LATER)
         return false;
     if (r->flags & ROW_IF_SET)
         return link_is_set(r, o);
-    if (r->flags & ROW_IF_HELD) {
-        bool any = false;
-
-        courier_doc_list(fs.c, o, r->path, 0, any_doc, &any);
-        return any;
-    }
     if (r->kind == K_VIEW)
         return courier_view_mtime(fs.c, o, (enum view)r->what) >= 0;
     return true;

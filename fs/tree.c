@@ -126,8 +126,6 @@ static const struct row table[] = {
     DOCDIR(R_ROOT, "keys", "keys", 0,
            "API keys: write to set, reads as ****abcd, rm deletes"),
     DOCDIR(R_ROOT, "tools", "tools", 0, "the agent CLIs that can be used"),
-    DOCDIR(R_ROOT, ".versions", ".versions", ROW_UNLISTED | ROW_READONLY |
-           ROW_IF_HELD, "texts of documents that were replaced or removed"),
     LATER(R_ROOT, "templates", "E2B templates and builds"),
 
     /* a project */
@@ -160,8 +158,6 @@ static const struct row table[] = {
     DOCDIR(R_PROJECT, "commands", "commands", 0, "commands put into the VM"),
     DOCDIR(R_PROJECT, "home", "home", 0,
            "files copied into the home of every new VM"),
-    DOCDIR(R_PROJECT, ".versions", ".versions", ROW_UNLISTED | ROW_READONLY |
-           ROW_IF_HELD, "texts of documents that were replaced or removed"),
     LATER(R_PROJECT, "issues", "issue sessions"),
     CONTROL(R_SANDBOXES, "ctl", CTL_SANDBOXES, VIEW_SANDBOXES_CTL,
             "create NAME [key=value]... [prompt=TEXT], killall, ..."),
@@ -382,7 +378,8 @@ static const char intro[] =
     "written to a `ctl` is a command; `cat ctl` tells what it takes and how\n"
     "the last ones went. What a write was refused for stands there, in\n"
     "NAME.rejected beside a document, and in `errors`.\n"
-    "wait/, follow/ and .files/ are there but not listed.\n";
+    "wait/, follow/ and .files/ are there but not listed; so is .versions/ in a\n"
+    "directory of documents: what they were before, DIR/.versions/NAME/1, 2, ...\n";
 
 static const char *kind_word(const struct row *r)
 {

@@ -79,7 +79,6 @@ enum {
     ROW_LATER = 1 << 1,   /* not built: not there */
     ROW_HOLDS = 1 << 2,   /* documents are among its rows: scratch is taken */
     ROW_IF_SET = 1 << 3,  /* there only while its view is not empty */
-    ROW_IF_HELD = 1 << 4, /* there only while it holds documents */
     ROW_READONLY = 1 << 5, /* documents that the backend alone writes */
     ROW_LASTING = 1 << 6, /* the name never means another file below its
                              object: the kernel may remember it */
