@@ -43,8 +43,10 @@ bool doc_secret(const char *path)
 
 bool doc_readonly(const char *path)
 {
-    return below(path, "salvage") || below(path, ".versions") ||
-           below(path, "learnings/versions");
+    const char *old = strstr(path, "/.versions");
+
+    return below(path, "salvage") || below(path, "learnings/versions") ||
+           (old && (!old[10] || old[10] == '/'));
 }
 
 bool doc_keeps_mode(const char *path)
