@@ -164,6 +164,8 @@ double attr_timeout(const struct node *n)
     case K_REJECTED:
     case K_DOCLINK:
         return 0;
+    case K_VMDIR:
+        return n->vm_at ? attr_s : 0;
     default:
         return attr_s;
     }

@@ -1,5 +1,6 @@
 #include "fs/files.h"
 
+#include <ctype.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -74,35 +75,72 @@ static size_t depth_of(const char *path)
     return n;
 }
 
+/* of two paths, how many bytes of leading directories they share; *n counts
+ * those directories */
+static size_t shared_dirs(const char *a, const char *b, size_t *n)
+{
+    size_t at = 0;
+
+    *n = 0;
+    for (size_t i = 0; a[i] && a[i] == b[i]; i++)
+        if (a[i] == '/') {
+            at = i + 1;
+            (*n)++;
+        }
+    return at;
+}
+
+static void add_ups(struct buf *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        buf_adds(out, i ? "/.." : "..");
+}
+
+/* to a place below the home, from a link at path; false if that is none */
+static bool add_from_home(struct buf *out, const char *path, const char *to)
+{
+    AUTO_BUF struct buf names = {0};
+    size_t shared, dirs;
+
+    /* a link that leads nowhere is said to lead to itself */
+    if (!add_names(&names, to) || !strcmp(buf_str(&names), path))
+        return false;
+    shared = shared_dirs(path, buf_str(&names), &dirs);
+    add_ups(out, depth_of(path) - dirs);
+    return add_names(out, buf_str(&names) + shared);
+}
+
+/* the text of a relative link */
+static bool add_relative(struct buf *out, const char *path, const char *p)
+{
+    size_t ups = 0, n;
+
+    while ((n = next_part(&p)) &&
+           (part_is(p, n, ".") || part_is(p, n, ".."))) {
+        ups += n == 2;
+        p += n;
+    }
+    add_ups(out, ups);
+    return ups <= depth_of(path) && add_names(out, p);
+}
+
 void vm_link_text(const char *path, const char *target, struct buf *out)
 {
     static const char home[] = "/home/user";
-    size_t depth = depth_of(path), ups = 0, n;
     const char *p = target ? target : "";
+    size_t n = sizeof(home) - 1;
     AUTO_BUF struct buf b = {0};
+    bool leads;
 
-    if (*p == '/') {
-        if (strncmp(p, home, sizeof(home) - 1) ||
-            (p[sizeof(home) - 1] && p[sizeof(home) - 1] != '/'))
-            ups = depth + 1;
-        p += ups ? 0 : sizeof(home) - 1;
-        for (; ups < depth; ups++)
-            buf_adds(&b, ups ? "/.." : "..");
-    } else {
-        while ((n = next_part(&p)) &&
-               (part_is(p, n, ".") || part_is(p, n, ".."))) {
-            if (n == 2) {
-                buf_adds(&b, ups ? "/.." : "..");
-                ups++;
-            }
-            p += n;
-        }
-    }
-    if (ups > depth || !add_names(&b, p)) {
+    if (*p != '/')
+        leads = add_relative(&b, path, p);
+    else
+        leads = !strncmp(p, home, n) && (!p[n] || p[n] == '/') &&
+                add_from_home(&b, path, p + n);
+    if (!leads)
         buf_adds(out, outside);
-        return;
-    }
-    buf_adds(out, b.n ? b.p : ".");
+    else
+        buf_adds(out, b.n ? b.p : ".");
 }
 
 void vm_readlink(fuse_req_t req, struct node *n)
@@ -234,8 +272,22 @@ void vm_reply_entry(struct vmcall *k, struct node *dir,
         entry_reply(k->req, dir, k->path, e);
 }
 
+/* a name that is no UTF-8 is listed in this form, and can't be asked for */
+static bool is_escaped(const char *name)
+{
+    for (const char *p = name; (p = strstr(p, "\\x")); p += 2)
+        if (strchr("89abcdef", p[2]) && p[2] && isxdigit(p[3]))
+            return true;
+    return false;
+}
+
 static void looked_up(struct vmcall *k, int code)
 {
+    if (code == -ENOENT && is_escaped(k->name)) {
+        snprintf(k->words, sizeof(k->words), "the name behind this one is "
+                 "not UTF-8 and can't be asked for; rename it in the VM");
+        code = -EINVAL;
+    }
     if (code || !k->count)
         vmcall_reply(k, code ? code : -ENOENT);
     else

@@ -124,6 +124,11 @@ static void links_never_lead_out(void **state)
     check_link("x/y/l", "/home/user/a", "../../a");
     check_link("x/y/l", "/home/user", "../..");
     check_link("x/y/l", "/", "(outside)");
+    check_link("x/l", "/home/user/x/a", "a");
+    check_link("x/y/l", "/home/user/x/z/a", "../z/a");
+    check_link("x/y/l", "/home/user/x", "../../x");
+    check_link("x/l", "/home/user/x/l", "(outside)");
+    check_link("x/y/l", "a/../z", "(outside)");
     check_link("l", "", ".");
     check_link("l", NULL, ".");
 }
