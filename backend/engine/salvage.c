@@ -268,7 +268,7 @@ static int run_save(struct save *v, struct e2b_result *res, struct err *e)
 
         text_printable(&why, buf_str(&res->err),
                        strnlen(buf_str(&res->err), 300), 0);
-        rc = err_set(e, EIO, "the work can't be committed: %s",
+        rc = err_set(e, EINVAL, "the work can't be committed: %s",
                      buf_str(&why));
     }
     return rc;
@@ -292,7 +292,7 @@ static int settle_all(struct save *v, char *rest, struct err *e)
         if (k < 4)
             continue;
         if (settle(v, f[1], f[2], f[3]) < 0)
-            rc = err_set(e, EIO, "not all could be saved");
+            rc = err_set(e, EINVAL, "not all could be saved");
     }
     return rc;
 }
@@ -400,8 +400,8 @@ int job_push(struct courier *c, struct job *j, int *delay_ms, struct err *e)
         endpoint_put(c, t.x);
     if ((rc == 0 && !saved && words.n &&
          repo_wanted(store_reader(c->store), &s)) ||
-        (rc == -EIO && words.n))
-        rc = err_set(e, EIO, "push: %s", buf_str(&words));
+        (rc == -EINVAL && words.n))
+        rc = err_set(e, EINVAL, "push: %s", buf_str(&words));
     sandbox_clear(&s);
     return job_again(j, rc, 3);
 }

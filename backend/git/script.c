@@ -36,17 +36,18 @@ static char *finish(struct buf *b, const char *script)
 static char *address(const struct git_setup *s, char **site)
 {
     char *host, *owner, *name, *url;
-    const char *scheme = "https";
+    const char *p = strstr(s->repo, "://");
 
     *site = NULL;
+    if (s->credentials && p && !strncasecmp(s->repo, "http", 4)) {
+        p += 3;
+        *site = xmemdup0(s->repo, (size_t)(p + strcspn(p, "/") - s->repo));
+        return xstrdup(s->repo);
+    }
     if (!s->credentials || git_forge_parts(s->repo, &host, &owner, &name))
         return xstrdup(git_is_path(s->repo) ? git_path(s->repo) : s->repo);
-    if (!strncasecmp(s->repo, "http://", 7))
-        scheme = "http";
-    *site = xasprintf("%s://%s", scheme, host);
-    url = strncasecmp(s->repo, "http", 4)
-              ? xasprintf("https://%s/%s/%s.git", host, owner, name)
-              : xstrdup(s->repo);
+    *site = xasprintf("https://%s", host);
+    url = xasprintf("https://%s/%s/%s.git", host, owner, name);
     free(host);
     free(owner);
     free(name);
