@@ -101,7 +101,7 @@ mk() {
 }
 # ask NAME SCRIPT: one turn, its outcome
 ask() { printf '%s' "$2" >"$S/$1/message" && timeout 120 cat "$S/$1/wait/done"; }
-wait_for() { timeout "${3:-60}" cat "$S/$1/wait/$2" 2>/dev/null; }
+wait_for() { timeout "${3:-${WAIT:-60}}" cat "$S/$1/wait/$2" 2>/dev/null; }
 
 # everything that belongs to this test: its command line names the directory,
 # or it is (or was) mounted there

@@ -5,7 +5,7 @@
  * workflows and the like are kept in `doc_version` for good.
  */
 #include "engine/docs.h"
-
+#include "engine/jobs.h"
 
 int64_t courier_doc_limit(const char *path)
 {
@@ -240,6 +240,8 @@ int tx_doc_save(struct tx *tx, struct courier *c, struct oid owner,
     if (doc_is_versioned(cl))
         add_version(tx, owner, path, p, n);
     tx_doc_told(tx, owner, path, !there);
+    if (owner.kind == OBJ_ROOT && cl == DOC_CONFIG)
+        tx_job_look(tx, c); /* max_active may be another */
     return 0;
 }
 

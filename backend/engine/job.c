@@ -143,6 +143,15 @@ void tx_job_room(struct tx *tx, struct courier *c)
         tx_jobs_kick(tx, c);
 }
 
+void tx_job_look(struct tx *tx, struct courier *c)
+{
+    db_exec(tx->db,
+            "UPDATE job SET not_before=0 WHERE verb='start' AND not_before>?",
+            "i", tx->now_ms);
+    if (db_changes(tx->db))
+        tx_jobs_kick(tx, c);
+}
+
 bool job_there(struct db *d, int64_t sandbox, const char *lane,
                const char *verb)
 {

@@ -52,5 +52,7 @@ bool job_cancelled(const struct job *j);
 int job_again(const struct job *j, int r, int max);
 /* lets the oldest start that waits for room have another look */
 void tx_job_room(struct tx *tx, struct courier *c);
+/* all of them: there may be more room than before */
+void tx_job_look(struct tx *tx, struct courier *c);
 
 #endif

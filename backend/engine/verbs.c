@@ -467,15 +467,26 @@ static int verb_interrupt(struct tx *tx, struct courier *c,
     return 0;
 }
 
+/* the state after the control work that is waiting */
+static bool will_be_paused(struct tx *tx, const struct sandbox *s)
+{
+    AUTO_FREE char *last =
+        db_text(tx->db,
+                "SELECT verb FROM job WHERE sandbox=? AND lane='control' AND "
+                "verb IN('pause','resume') ORDER BY id DESC LIMIT 1",
+                "i", s->id);
+
+    return last ? !strcmp(last, "pause") : sandbox_is(s, "paused");
+}
+
 static int verb_pause(struct tx *tx, struct courier *c,
                       const struct sandbox *s, struct err *e)
 {
     if (s->trash || *s->ending ||
         (!sandbox_is(s, "running") && !sandbox_is(s, "paused")))
         return busy(s, "pause", e);
-    if (sandbox_is(s, "running") ||
-        job_there(tx->db, s->id, "control", "resume"))
-        tx_pause(tx, c, s->id, "paused by user");
+    if (!will_be_paused(tx, s))
+        tx_job(tx, c, s->id, 0, "control", "pause", "paused by user");
     return 0;
 }
 
@@ -485,8 +496,7 @@ static int verb_resume(struct tx *tx, struct courier *c,
     if (s->trash || *s->ending ||
         (!sandbox_is(s, "running") && !sandbox_is(s, "paused")))
         return busy(s, "resume", e);
-    if (sandbox_is(s, "paused") ||
-        job_there(tx->db, s->id, "control", "pause"))
+    if (will_be_paused(tx, s))
         tx_job(tx, c, s->id, 0, "control", "resume", "");
     return 0;
 }
