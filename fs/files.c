@@ -249,6 +249,15 @@ static const struct courier_entry *kept_find(struct node *dir,
 
 /* ---- lookup and attributes ---- */
 
+/* a name that is no UTF-8 is listed in this form, and can't be asked for */
+static bool is_escaped(const char *name)
+{
+    for (const char *p = name; (p = strstr(p, "\\x")); p += 2)
+        if (strchr("89abcdef", p[2]) && p[2] && isxdigit(p[3]))
+            return true;
+    return false;
+}
+
 static void entry_reply(fuse_req_t req, struct node *dir, const char *path,
                         const struct courier_entry *e)
 {
@@ -270,15 +279,6 @@ void vm_reply_entry(struct vmcall *k, struct node *dir,
 {
     if (k->req)
         entry_reply(k->req, dir, k->path, e);
-}
-
-/* a name that is no UTF-8 is listed in this form, and can't be asked for */
-static bool is_escaped(const char *name)
-{
-    for (const char *p = name; (p = strstr(p, "\\x")); p += 2)
-        if (strchr("89abcdef", p[2]) && p[2] && isxdigit(p[3]))
-            return true;
-    return false;
 }
 
 static void looked_up(struct vmcall *k, int code)
@@ -303,7 +303,7 @@ void vm_lookup(fuse_req_t req, struct node *dir, const char *name)
         fuse_reply_err(req, ENAMETOOLONG);
         return;
     }
-    if (courier_files_up(fs.c, dir->o))
+    if (courier_files_up(fs.c, dir->o) && !is_escaped(name))
         e = kept_find(dir, name);
     if (e) {
         AUTO_FREE char *path = path_join(dir->path, name);

@@ -288,7 +288,7 @@ declare -A WATCH=(
     ['tail -F']='tail -n 0 -F "$F" 2>/dev/null | grep -m 1 -q .'
     [watch]='TERM=xterm watch -g -n 0.2 "ls -la $F | md5sum; cat $F 2>&1 | md5sum"'
     [inotifywait]='inotifywait -qq -e modify,attrib,move,create,delete "$F"'
-    [entr]='echo "$F" | entr -npz true'
+    [entr]='[ "$(id -u)" = 0 ] || export ENTR_INOTIFY_WORKAROUND=1; echo "$F" | entr -npz true'
     ['entr -d']='echo "$F/ctl" | entr -npdz true; test $? = 2'
     ['fs.watch']='node -e "require(\"fs\").watch(process.argv[1], () => process.exit(0))" "$F"'
     ['fs.watchFile']='node -e "require(\"fs\").watchFile(process.argv[1], {interval: 200}, () => process.exit(0))" "$F"'
