@@ -18,6 +18,7 @@ struct ending {
     char *reason;
     const char *trouble; /* why the VM could not be ended yet */
     bool now, salvaged;
+    bool orphan; /* there may be a VM that the record doesn't know */
     struct buf words; /* how the salvage went */
 };
 
@@ -167,7 +168,7 @@ static int destroy_vm(struct ending *n, struct err *e)
     size_t count = 0;
     int r;
 
-    if (!n->s.vm && !may_have_been_made(n))
+    if (!n->s.vm && !n->orphan)
         return 0;
     r = local ? endpoint_local_running(n->c, &x, e)
               : endpoint_get(n->c, n->s.project, n->s.backend, &x, e);
@@ -205,16 +206,14 @@ static int tx_ending_words(struct tx *tx, void *arg, struct err *e)
     return 0;
 }
 
-/* one that nobody has seen holds up nothing: should it be there, it belongs
- * to no living record, and the reconciler ends it when it can */
 static int destroy(struct ending *n, struct err *e)
 {
     int r = destroy_vm(n, e);
 
-    if (r == 0 || (!n->s.vm && job_transient(r)))
-        return 0;
-    n->trouble = e->text;
-    store_do(n->c->store, tx_ending_words, n, NULL);
+    if (r < 0) {
+        n->trouble = e->text;
+        store_do(n->c->store, tx_ending_words, n, NULL);
+    }
     return r;
 }
 
@@ -269,7 +268,14 @@ int job_kill(struct courier *c, struct job *j, int *delay_ms, struct err *e)
     if (sandbox_get(store_reader(c->store), j->sandbox, &n.s) < 0)
         return 0;
     read_args(&n);
-    if (lives(&n.s)) {
+    if (lives(&n.s) && !n.s.vm) {
+        /* nobody has seen a VM. Should there be one, it belongs to no living
+         * record from now on: it is ended here, or by the reconciler */
+        n.orphan = may_have_been_made(&n);
+        r = store_do(c->store, tx_killed, &n, e);
+        if (r == 0 && n.orphan && destroy_vm(&n, NULL) < 0)
+            reconcile_kick(c);
+    } else if (lives(&n.s)) {
         r = end_it(&n, e);
         if (r == 0)
             r = store_do(c->store, tx_killed, &n, e);
