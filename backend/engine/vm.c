@@ -528,7 +528,7 @@ static int set_up(struct courier *c, struct job *j, struct err *e)
         if (r == 0)
             r = step_done(c, j, STEP_INJECTED, e);
     }
-    if (r == 0 && j->step < STEP_REPO && repo_wanted(d, &s)) {
+    if (r == 0 && j->step < STEP_REPO) {
         r = repo_setup(c, &s, &t, j, e);
         if (r == 0)
             r = step_done(c, j, STEP_REPO, e);
