@@ -4,6 +4,9 @@
 
 #include <time.h>
 
+/* below home: what the clone puts into the repository's directory */
+#define BESIDE ".courier/project/"
+
 enum { BLOCK = 512, STDIN_MAX = 1 << 20, UNPACK_LIMIT_MS = 60000 };
 
 /* ---- tar ---- */
@@ -140,21 +143,20 @@ static void add_memory(struct db *d, const struct sandbox *s,
     }
     if (!b.n)
         return;
-    /* outside the repository, so that it is never committed: the CLIs read
-     * that of the home, too */
-    if (!strcmp(t->memory_file, "CLAUDE.md"))
-        to = xstrdup(".claude/CLAUDE.md");
-    else if (!strcmp(t->name, "codex"))
-        to = xstrdup(".codex/AGENTS.md");
-    else if (!strcmp(t->name, "opencode"))
-        to = xstrdup(".config/opencode/AGENTS.md");
-    else if (!strcmp(t->name, "pi"))
-        to = xstrdup(".pi/agent/AGENTS.md");
-    else
-        to = xstrdup(t->memory_file);
+    to = xasprintf("%s%s", repo_wanted(d, s) ? BESIDE : "", t->memory_file);
     tar_file(tar, to, 0600, b.p, b.n);
-    if (!repo_wanted(d, s) && strcmp(to, t->memory_file))
-        tar_file(tar, t->memory_file, 0600, b.p, b.n);
+}
+
+/* what the agent looks for in its home, or in the repository beside the work:
+ * there it waits for the clone, which never replaces a file by ours */
+static void add_for_agent(struct db *d, const struct sandbox *s,
+                          const char *from, const char *to, struct buf *tar)
+{
+    bool beside = to && !strncmp(to, ".claude/", 8) && repo_wanted(d, s);
+    AUTO_FREE char *path =
+        to ? xasprintf("%s%s", beside ? BESIDE : "", to) : NULL;
+
+    add_dir(d, oid(OBJ_PROJECT, s->project), tar, from, path);
 }
 
 static int unpack(const struct e2b_target *t, const struct buf *tar,
@@ -204,8 +206,8 @@ int inject_files(struct courier *c, const struct sandbox *s,
     if (r < 0)
         return r;
     add_memory(d, s, tool, &tar);
-    add_dir(d, project, &tar, "skills", tool->skills_dir);
-    add_dir(d, project, &tar, "commands", tool->commands_dir);
+    add_for_agent(d, s, "skills", tool->skills_dir, &tar);
+    add_for_agent(d, s, "commands", tool->commands_dir, &tar);
     add_dir(d, project, &tar, "home", ""); /* last: it may replace those */
     prompt = doc_text(d, project, "system-prompt.md", &n);
     if (prompt && n)

@@ -291,6 +291,9 @@ static double turn_usage(struct tx *tx, const struct sandbox *s,
                      parts[i].unit, (double)parts[i].n,
                      u->usd < 0 ? -1 : u->usd * share);
     }
+    if (all <= 0 && u->usd > 0) /* it tells the cost alone */
+        tx_usage(tx, s->id, service ? service : s->tool, s->model,
+                 "output_tokens", 0, u->usd);
     if (u->usd >= 0)
         return u->usd;
     after = 0;
@@ -617,6 +620,22 @@ static const char *session_of(struct db *d, const struct sandbox *s,
                : NULL;
 }
 
+/* one that is younger than the VM gets there with the first turn that it is
+ * for */
+static void add_system_prompt(struct db *d, const struct sandbox *s,
+                              struct buf *script)
+{
+    size_t n = 0;
+    AUTO_FREE char *text =
+        doc_text(d, oid(OBJ_PROJECT, s->project), "system-prompt.md", &n);
+
+    if (!text || !n)
+        return;
+    buf_adds(script, "[ -e " VM_SYSTEM_PROMPT " ] || printf %s ");
+    text_shell_quote(script, text);
+    buf_adds(script, " >" VM_SYSTEM_PROMPT "\n");
+}
+
 static int launch_turn(struct courier *c, struct job *j,
                        const struct sandbox *s, int64_t message,
                        int64_t process, const struct e2b_target *t,
@@ -638,6 +657,7 @@ static int launch_turn(struct courier *c, struct job *j,
                        inject_has_system_prompt(d, s) ? VM_SYSTEM_PROMPT
                                                       : NULL);
     r = env_script(c, d, s, tool, &env, e);
+    add_system_prompt(d, s, &env);
     l.cmd = cmd;
     l.shell = "sh";
     l.workdir = vm_workdir(d, s);
@@ -670,8 +690,11 @@ static int launch_exec(struct courier *c, struct job *j,
 
     /* an exec works without the agent's keys, too */
     if (tool_get(d, s->tool, &tool, NULL) == 0 &&
-        env_script(c, d, s, tool, &env, NULL) < 0)
-        buf_clear(&env);
+        env_script(c, d, s, tool, &env, NULL) < 0) {
+        buf_wipe(&env);
+        if (env_script(c, d, s, NULL, &env, NULL) < 0)
+            buf_wipe(&env);
+    }
     if (tool)
         tool_free(tool);
     l.env = buf_str(&env);

@@ -42,6 +42,47 @@ configure_repo() {
     [ -z "$email" ] || g config user.email "$email"
 }
 
+# a path as a line that excludes just that
+exclude() {
+    local line
+    line=/$(printf %s "$1" | sed 's/[][\\*?!# ]/\\&/g')
+    grep -qxF -- "$line" .git/info/exclude || printf '%s\n' "$line" \
+        >>.git/info/exclude
+}
+
+# where else an agent looks for a file whose place the repository has taken
+at_home() {
+    case $1 in
+    CLAUDE.md) printf '%s\n' .claude/CLAUDE.md ;;
+    AGENTS.md)
+        printf '%s\n' .codex/AGENTS.md .config/opencode/AGENTS.md \
+            .pi/agent/AGENTS.md
+        ;;
+    *) printf '%s\n' "$1" ;;
+    esac
+}
+
+# the project's instructions and skills, where the repository has no own
+place_ours() {
+    local from=$HOME/.courier/project f to
+    [ -d "$from" ] || return 0
+    (cd "$from" && find . -type f -print0) | while IFS= read -r -d '' f; do
+        f=${f#./}
+        if [ ! -L "${f%%/*}" ] && [ ! -e "$f" ] && [ ! -L "$f" ]; then
+            exclude "$f"
+            mkdir -p -- "$(dirname -- "$f")" && mv -- "$from/$f" "$f"
+            continue
+        fi
+        at_home "$f" | while IFS= read -r to; do
+            to=$HOME/$to
+            [ -e "$to" ] || {
+                mkdir -p -- "$(dirname -- "$to")" && cp -- "$from/$f" "$to"
+            }
+        done
+    done
+    rm -rf -- "$from"
+}
+
 # what courier puts beside the work is not part of it, unless the repository
 # has files of that name itself
 exclude_ours() {
@@ -53,6 +94,11 @@ exclude_ours() {
         [ -z "$(g ls-files -- "$f" | head -c 1)" ] || continue
         grep -qxF "/$f" .git/info/exclude || echo "/$f" >>.git/info/exclude
     done
+    # home/project/... has been here before the clone
+    g ls-files -z -o --exclude-standard | while IFS= read -r -d '' f; do
+        exclude "$f"
+    done
+    place_ours
 }
 
 has() {
