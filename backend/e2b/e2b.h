@@ -31,6 +31,9 @@
 /* once per process, before threads; and at the end */
 void e2b_init(void);
 void e2b_exit(void);
+/* the program ends: every call of every endpoint, now and later, ends with
+ * -ECANCELED soon (until the next e2b_init). Streams are the pump's matter */
+void e2b_stop(void);
 
 /* set from any thread; calls that were given it end with -ECANCELED soon */
 struct e2b_cancel {

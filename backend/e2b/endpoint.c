@@ -12,6 +12,7 @@ enum { POOL_MAX = 32, CONNECTIONS_PER_SLOT = 4 };
 /* the slots with a call under way, so that e2b_cancel can wake theirs */
 static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct slot *running;
+static int stopped; /* atomic: all calls are to end */
 
 /* a stream is a socket: take as many as we may have */
 static void more_descriptors(void)
@@ -49,7 +50,17 @@ void e2b_exit(void)
 
 bool cancel_wanted(const struct e2b_cancel *c)
 {
-    return c && __atomic_load_n(&c->flag, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&stopped, __ATOMIC_ACQUIRE) ||
+           (c && __atomic_load_n(&c->flag, __ATOMIC_ACQUIRE));
+}
+
+void e2b_stop(void)
+{
+    __atomic_store_n(&stopped, 1, __ATOMIC_RELEASE);
+    pthread_mutex_lock(&running_lock);
+    for (struct slot *s = running; s; s = s->run_next)
+        curl_multi_wakeup(s->multi);
+    pthread_mutex_unlock(&running_lock);
 }
 
 void e2b_cancel(struct e2b_cancel *c)

@@ -376,12 +376,13 @@ static int tx_outcome(struct tx *tx, void *arg, struct err *e)
         return 0;
     }
     if (o->code == -EAGAIN) {
-        /* a run's job counts in `step` what came for it: if something came
-         * since it looked, it looks again */
+        /* a run's job counts in `step` what came for it, one that learns in
+         * `attempt`: if something came since it looked, it looks again */
         db_exec(tx->db,
                 "UPDATE job SET attempt=attempt+1,not_before=CASE WHEN "
-                "lane='run' AND step<>? THEN 0 ELSE ? END WHERE id=?",
-                "iii", (int64_t)j->step,
+                "lane='run' AND step<>? OR verb='learn' AND attempt<>? THEN 0 "
+                "ELSE ? END WHERE id=?",
+                "iiii", (int64_t)j->step, (int64_t)j->attempt,
                 tx->now_ms +
                     (o->delay_ms > 0 ? o->delay_ms : backoff(j->attempt)),
                 j->id);
@@ -539,6 +540,7 @@ void jobs_stop(struct courier *c)
     pthread_cond_broadcast(&q->look);
     pthread_cond_broadcast(&q->work);
     pthread_mutex_unlock(&q->lock);
+    e2b_stop(); /* a provider that doesn't answer holds up nothing */
     if (q->dispatching)
         pthread_join(q->dispatcher, NULL);
     for (int i = 0; i < q->n_workers; i++)

@@ -168,8 +168,8 @@ void courier_close(struct courier *c)
     c->stopping = true;
     pthread_cond_broadcast(&c->wake);
     pthread_mutex_unlock(&c->lock);
-    reconcile_close(c);
     jobs_stop(c);
+    reconcile_close(c);
     files_close();
     follows_close(c);
     if (c->pump)
