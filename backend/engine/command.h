@@ -44,6 +44,8 @@ int tx_run_create_body(struct tx *tx, struct courier *c, int64_t id,
                        const void *p, size_t n, struct err *e);
 int tx_run_verb(struct tx *tx, struct courier *c, int64_t id,
                 const struct args *a, struct err *e);
+/* the extraction is queued: `pending` */
+void tx_learn(struct tx *tx, struct courier *c, const struct sandbox *s);
 int tx_learnings_verb(struct tx *tx, struct courier *c, int64_t project,
                       const struct args *a, char **made, struct err *e);
 

@@ -360,8 +360,8 @@ void tx_learn_after_end(struct tx *tx, struct courier *c,
 /* after an end: PR and learning jobs. Writer's thread */
 void tx_after_end(struct tx *tx, struct courier *c, int64_t sandbox,
                   bool salvaged);
-/* run.c: something has come to a sandbox of a run that its job waits for. c
- * NULL: the caller sees to it that the jobs are looked at */
+/* run.c: something has come to a sandbox that the job of its run, or one
+ * that learns by it, waits for. c NULL: the caller sees to it that the jobs are looked at */
 void tx_run_look(struct tx *tx, struct courier *c, int64_t sandbox);
 /* after a turn that completed or failed. Writer's thread */
 void tx_after_turn(struct tx *tx, struct courier *c, int64_t sandbox,

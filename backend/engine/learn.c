@@ -8,7 +8,11 @@
 #include "engine/command.h"
 #include "engine/jobs.h"
 
-enum { TRANSCRIPT_MAX = 400 * 1024, RECORDS_MAX = 50, LOOK_MS = 1000 };
+enum {
+    TRANSCRIPT_MAX = 400 * 1024,
+    RECORDS_MAX = 50,
+    LOOK_MS = 20000, /* what comes is told (tx_run_look) */
+};
 
 static const char question[] =
     "Below is the transcript of a finished session of a coding agent. Say what "
@@ -23,7 +27,8 @@ static const char question[] =
     "\"description\":\"...\",\"trigger\":\"when it matters\","
     "\"correct_behavior\":\"...\",\"severity\":\"low|medium|high\","
     "\"category\":\"...\",\"roles\":[\"designer\"]}]\n"
-    "```\n\n";
+    "```\n\n"
+    "# The transcript\n\n";
 
 /* ---- states ---- */
 
@@ -36,6 +41,8 @@ struct state {
 static int state_fn(struct tx *tx, void *arg, struct err *e)
 {
     struct state *s = arg;
+    int64_t run = db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i",
+                         s->id);
 
     (void)e;
     db_exec(tx->db,
@@ -46,6 +53,8 @@ static int state_fn(struct tx *tx, void *arg, struct err *e)
              json_pack("{s:s,s:s}", "status", s->status, "reason",
                        s->reason ? s->reason : ""));
     tx_touch(tx, s->project, oid(OBJ_SANDBOX, s->id), ASPECT_LEARN);
+    if (run)
+        tx_changed(tx, oid(OBJ_RUN, run), ASPECT_LEARN);
     return 0;
 }
 
@@ -57,6 +66,16 @@ static int set_state(struct courier *c, const struct sandbox *s,
     return store_do(c->store, state_fn, &st, NULL);
 }
 
+void tx_learn(struct tx *tx, struct courier *c, const struct sandbox *s)
+{
+    db_exec(tx->db,
+            "UPDATE sandbox SET learn_status='pending',learn_reason='' WHERE "
+            "id=?",
+            "i", s->id);
+    tx_touch(tx, s->project, oid(OBJ_SANDBOX, s->id), ASPECT_LEARN);
+    tx_job(tx, c, s->id, 0, "side", "learn", "");
+}
+
 void tx_learn_after_end(struct tx *tx, struct courier *c,
                         const struct sandbox *s)
 {
@@ -65,10 +84,7 @@ void tx_learn_after_end(struct tx *tx, struct courier *c,
     if (*s->learn_status || (learn && !strcmp(learn, "off")) ||
         !strcmp(s->tool, "shell") || !strcmp(s->kind, "issue"))
         return;
-    db_exec(tx->db, "UPDATE sandbox SET learn_status='pending' WHERE id=?",
-            "i", s->id);
-    tx_touch(tx, s->project, oid(OBJ_SANDBOX, s->id), ASPECT_LEARN);
-    tx_job(tx, c, s->id, 0, "side", "learn", "");
+    tx_learn(tx, c, s);
 }
 
 /* ---- asking ---- */
@@ -81,6 +97,13 @@ struct ask {
     const char *prompt;
     size_t n;
     int64_t made;
+};
+
+/* of the sandbox that answers: it needs no repository, and keeps nothing */
+static const char *const settings[][2] = {
+    {"repo", ""},       {"setup", ""},        {"learn", "off"},
+    {"pr", "off"},      {"sync", "off"},      {"budget", ""},
+    {"timeout", "15m"}, {"turn_timeout", "10m"}, {"when_done", "keep"},
 };
 
 static int ask_fn(struct tx *tx, void *arg, struct err *e)
@@ -106,15 +129,12 @@ static int ask_fn(struct tx *tx, void *arg, struct err *e)
     config_set(&cfg, "tool", a->tool);
     if (a->model && *a->model)
         config_set(&cfg, "model", a->model);
-    config_set(&cfg, "learn", "off");
-    config_set(&cfg, "pr", "off");
-    config_set(&cfg, "timeout", "15m");
-    config_set(&cfg, "turn_timeout", "10m");
-    r = tx_doc_save(tx, a->c, oid(OBJ_SANDBOX, a->made), "config", cfg.p,
-                    cfg.n, 0, e);
+    for (size_t i = 0; i < ARRAY_LEN(settings); i++)
+        config_set(&cfg, settings[i][0], settings[i][1]);
+    r = tx_doc_put(tx, oid(OBJ_SANDBOX, a->made), "config", cfg.p, cfg.n, e);
     if (r == 0)
-        r = tx_doc_save(tx, a->c, oid(OBJ_SANDBOX, a->made), "prompt",
-                        a->prompt, a->n, 0, e);
+        r = tx_doc_put(tx, oid(OBJ_SANDBOX, a->made), "prompt", a->prompt,
+                       a->n, e);
     db_exec(tx->db, "UPDATE sandbox SET kind='issue' WHERE id=?", "i",
             a->made);
     if (r == 0)
@@ -142,8 +162,12 @@ static int start_asking(struct courier *c, struct job *j, struct sandbox *s,
     struct ask a = {.c = c, .s = s, .job = j->id};
     int r;
 
-    if (!size) {
-        set_state(c, s, "skipped", "there was no conversation", NULL);
+    a.tool = tool && *tool ? tool : s->tool;
+    if (!size || !strcmp(a.tool, "shell")) {
+        set_state(c, s, "skipped",
+                  size ? "a shell can't be asked: set learning_tool"
+                       : "there was no conversation",
+                  NULL);
         return 0;
     }
     set_state(c, s, "running", NULL, NULL);
@@ -151,7 +175,6 @@ static int start_asking(struct courier *c, struct job *j, struct sandbox *s,
     store_stream_read(d, o, STREAM_MESSAGES,
                       size > TRANSCRIPT_MAX ? size - TRANSCRIPT_MAX : 0,
                       TRANSCRIPT_MAX, &text);
-    a.tool = tool && *tool ? tool : s->tool;
     a.model = model;
     a.prompt = text.p;
     a.n = text.n;
@@ -263,27 +286,85 @@ static int keep_fn(struct tx *tx, void *arg, struct err *e)
     return 0;
 }
 
+/* the array of an answer: its last block; of one that was cut, what is left
+ * of it; owned, or NULL */
+static char *array_text(const char *answer)
+{
+    char *block = agent_last_block(answer, strlen(answer));
+    const char *p = answer + strlen(answer);
+
+    if (block)
+        return block;
+    while (p > answer && strncmp(p, "```", 3))
+        p--;
+    if (!strncmp(p, "```", 3))
+        p += strcspn(p, "\n");
+    p += strspn(p, " \t\r\n");
+    return *p == '[' ? xstrdup(p) : NULL;
+}
+
+/* the whole records of an array that is broken after them */
+static json_t *whole_records(const char *p, bool *cut)
+{
+    json_t *all = json_array(), *one;
+    json_error_t at;
+
+    *cut = true;
+    for (p++;; p += at.position) {
+        p += strspn(p, " \t\r\n,");
+        one = *p == '{' ? json_loads(p, JSON_DISABLE_EOF_CHECK, &at) : NULL;
+        if (!one)
+            break;
+        json_array_append_new(all, one);
+    }
+    if (json_array_size(all))
+        return all;
+    json_decref(all);
+    return NULL;
+}
+
+static json_t *read_answer(const char *answer, bool *cut)
+{
+    AUTO_FREE char *text = array_text(answer);
+    const char *p = text;
+    json_t *j;
+
+    *cut = false;
+    if (!p)
+        return NULL;
+    p += strspn(p, " \t\r\n");
+    j = json_loads(p, 0, NULL);
+    if (!j && *p == '[')
+        j = whole_records(p, cut);
+    if (json_is_array(j))
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
 static void keep_answer(struct courier *c, struct sandbox *s,
                         const char *answer)
 {
-    AUTO_FREE char *block = agent_last_block(answer, strlen(answer));
     AUTO_BUF struct buf shown = {0};
     struct keep k = {.c = c, .s = s};
     struct err e = {0};
-    char reason[80] = "";
+    bool cut;
 
-    k.records = block ? json_loads(block, 0, NULL) : NULL;
-    if (!json_is_array(k.records)) {
+    k.records = read_answer(answer, &cut);
+    if (!k.records) {
+        size_t n = strnlen(answer, 300);
+
         buf_adds(&shown, "the answer has no JSON array: ");
-        text_printable(&shown, answer,
-                       strlen(answer) < 300 ? strlen(answer) : 300, 0);
+        text_printable(&shown, answer, n - text_utf8_tail(answer, n), 0);
         set_state(c, s, "error", buf_str(&shown), NULL);
     } else if (store_do(c->store, keep_fn, &k, &e) < 0) {
         set_state(c, s, "error", e.text, NULL);
     } else {
         if (k.left)
-            snprintf(reason, sizeof(reason), "%d left out", k.left);
-        set_state(c, s, "completed", reason, buf_str(&k.all));
+            buf_addf(&shown, "%d left out", k.left);
+        if (cut)
+            buf_addf(&shown, "%sthe answer was cut", shown.n ? ", " : "");
+        set_state(c, s, "completed", buf_str(&shown), buf_str(&k.all));
     }
     json_decref(k.records);
     buf_free(&k.all);
@@ -341,8 +422,10 @@ static int wait_answer(struct courier *c, struct job *j, struct sandbox *s,
         } else {
             AUTO_FREE char *why = db_text(
                 d,
-                "SELECT CASE WHEN error<>'' THEN error ELSE reason END FROM "
-                "sandbox WHERE id=?",
+                "SELECT CASE WHEN m.error<>'' THEN m.error WHEN s.error<>'' "
+                "THEN s.error ELSE s.reason END FROM sandbox s LEFT JOIN "
+                "message m ON m.sandbox=s.id WHERE s.id=? ORDER BY m.id LIMIT "
+                "1",
                 "i", id);
 
             set_state(c, s, "error", why && *why ? why : "the tool failed",
@@ -376,15 +459,65 @@ struct compile {
     int n;
 };
 
+/* a value of the front matter, or NULL; owned */
+static char *matter(const char *p, const char *end, const char *key)
+{
+    size_t k = strlen(key);
+
+    while (p < end) {
+        const char *nl = memchr(p, '\n', (size_t)(end - p));
+
+        if (!nl)
+            break;
+        if ((size_t)(nl - p) > k + 1 && !strncmp(p, key, k) && p[k] == ':') {
+            AUTO_FREE char *v = xmemdup0(p + k + 1, (size_t)(nl - p) - k - 1);
+
+            return xstrdup(text_trim(v));
+        }
+        p = nl + 1;
+    }
+    return NULL;
+}
+
+static void add_matter(struct buf *b, const char *p, const char *body)
+{
+    static const char *const keys[] = {"kind", "severity", "trigger", "roles"};
+    static const char *const words[] = {"", "", "when: ", "for: "};
+    bool any = false;
+
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        AUTO_FREE char *v = matter(p, body, keys[i]);
+
+        if (!v || !*v)
+            continue;
+        buf_addf(b, "%s%s%s", any ? "; " : "## ", words[i], v);
+        any = true;
+    }
+    if (any)
+        buf_adds(b, "\n\n");
+}
+
+/* for an agent: what matters of the front matter in a heading, then the text */
 static void compile_one(void *arg, const char *path, unsigned mode,
                         const void *p, size_t n)
 {
     struct compile *k = arg;
+    AUTO_FREE char *text = xmemdup0(p, n);
+    const char *body = text;
 
     (void)path;
     (void)mode;
-    buf_addf(&k->text, "%s", k->n ? "\n" : "");
-    buf_add(&k->text, p, n);
+    if (!strncmp(text, "---\n", 4)) {
+        const char *end = strstr(text + 3, "\n---\n");
+
+        if (end)
+            body = end + 5;
+    }
+    buf_adds(&k->text, k->n ? "\n" : "");
+    add_matter(&k->text, text, body);
+    buf_adds(&k->text, body);
+    if (k->text.n && k->text.p[k->text.n - 1] != '\n')
+        buf_addc(&k->text, '\n');
     k->n++;
 }
 

@@ -395,14 +395,19 @@ void tx_run_look(struct tx *tx, struct courier *c, int64_t sandbox)
     int64_t run = db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i",
                          sandbox);
 
-    if (!run)
-        return;
-    /* step counts what came; see tx_outcome */
-    db_exec(tx->db,
-            "UPDATE job SET step=step+1,not_before=0 WHERE run=? AND "
-            "lane='run'",
-            "i", run);
-    if (c)
+    /* what is changed here beside not_before is how tx_outcome sees that
+     * something came while the job looked */
+    if (run)
+        db_exec(tx->db,
+                "UPDATE job SET step=step+1,not_before=0 WHERE run=? AND "
+                "lane='run'",
+                "i", run);
+    else
+        db_exec(tx->db,
+                "UPDATE job SET attempt=attempt+1,not_before=0 WHERE "
+                "verb='learn' AND step=1 AND args=CAST(? AS TEXT)",
+                "i", sandbox);
+    if (c && db_changes(tx->db))
         tx_jobs_kick(tx, c);
 }
 

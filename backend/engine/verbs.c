@@ -514,8 +514,10 @@ static int verb_work(struct tx *tx, struct courier *c, const struct sandbox *s,
         return err_set(e, EINVAL, "%s: '%s' has no repository", verb, s->name);
     if (!strcmp(verb, "pr"))
         tx_pr_mark(tx, s);
+    if (!strcmp(verb, "learn") && job_there(tx->db, s->id, "side", "learn"))
+        return 0;
     if (!strcmp(verb, "learn"))
-        tx_job(tx, c, s->id, 0, "side", "learn", "");
+        tx_learn(tx, c, s);
     else
         tx_job(tx, c, s->id, 0, live ? "work" : "side", verb,
                title ? title : "");
