@@ -649,6 +649,9 @@ static int launch_turn(struct courier *c, struct job *j,
     size_t n;
     int r = tool_get(d, s->tool, &tool, e);
 
+    if (r == -ENOENT) /* which would be taken for a lost VM */
+        return err_set(e, EINVAL, "there is no tool '%.60s' in tools/ any more",
+                       s->tool);
     if (r < 0)
         return r;
     thinking = config_value(d, s, "thinking", NULL);
