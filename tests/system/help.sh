@@ -49,6 +49,18 @@ for o in $("$BIN/courier-sandboxd" --help | grep -oE -- '--[a-z]+' | sort -u); d
     is "courier-sandboxd(8) has $o" $? 0
 done
 
+# ---- docs ----
+# names() of the tree's manual: all of them
+for f in $("$BIN/courierfs" --tree | sed -n '/^The root/,$s/^ \{2,\}\([^ ]*\) .*/\1/p' | sort -u); do
+    grep -qw -- "${f//./\\.}" "$root/docs/tree.md"
+    is "docs/tree.md tells of $f" $? 0
+done
+for f in "$root"/README.md "$root"/docs/*.md; do
+    for l in $(grep -oE '\]\([^)# ]+' "$f" | cut -c3- | grep -v :); do
+        yes "${f##*/}: $l is there" test -e "$(dirname "$f")/$l"
+    done
+done
+
 # ---- completion ----
 # comp WORD...: what bash offers for the last of them
 comp() {
