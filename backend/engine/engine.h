@@ -62,7 +62,7 @@ struct courier {
     pthread_t reconciler;
     pthread_mutex_t lock; /* guards what stands below */
     pthread_cond_t wake;  /* of the reconciler */
-    bool stopping, kick;
+    bool stopping, kick[2]; /* kick: the cloud's look, the local host's */
     char *last_error;
     void (*shutdown)(void *ctx);
     void *shutdown_ctx;
@@ -361,7 +361,7 @@ void tx_learn_after_end(struct tx *tx, struct courier *c,
 void tx_after_end(struct tx *tx, struct courier *c, int64_t sandbox,
                   bool salvaged);
 /* run.c: something has come to a sandbox that the job of its run, or one
- * that learns by it, waits for. c NULL: the caller sees to it that the jobs are looked at */
+ * that learns by it, waits for. c NULL: the caller has the jobs looked at */
 void tx_run_look(struct tx *tx, struct courier *c, int64_t sandbox);
 /* after a turn that completed or failed. Writer's thread */
 void tx_after_turn(struct tx *tx, struct courier *c, int64_t sandbox,

@@ -212,6 +212,8 @@ static int own_settings(struct tx *tx, const struct args *a, struct buf *cfg,
         AUTO_FREE char *key = NULL;
         int r;
 
+        if (!eq && *w == args_word(a, 0))
+            continue; /* the name */
         if (!eq)
             return err_set(e, EINVAL, "create: '%.40s' is no key=value", *w);
         key = xmemdup0(*w, (size_t)(eq - *w));
@@ -327,7 +329,12 @@ int tx_run_create(struct tx *tx, struct courier *c, int64_t project,
     if (br && (r = git_branch_check(br, e)) < 0)
         return r;
     if (body_follows && prompt)
-        return err_set(e, EINVAL, "create: a prompt and a body are one too many");
+        return err_set(e, EINVAL,
+                       "create: a prompt and a body are one too many");
+    if (name && args_word(a, 0))
+        return err_set(e, EINVAL, "create: the name is given twice");
+    if (!name)
+        name = args_word(a, 0);
     r = own_settings(tx, a, &cfg, e);
     if (r < 0)
         return r;
