@@ -4,6 +4,8 @@
 
 #define TURNS VM_OWN "/turns"
 
+/* so much goes along with the start itself, in one request */
+enum { ALONG_MAX = 80 * 1024 };
 enum { START_LIMIT_MS = 30000, LOOK_LIMIT_MS = 15000, KILL_LIMIT_MS = 20000 };
 
 /*
@@ -12,49 +14,59 @@ enum { START_LIMIT_MS = 30000, LOOK_LIMIT_MS = 15000, KILL_LIMIT_MS = 20000 };
  * was ended by a signal: that is how 137 is told from signal 9.
  */
 static const char supervisor[] =
-    "D=$1 W=$2 M=$3 S=$4 T=$5\n"
+    "courier_dir=$1 courier_mark=$3 courier_shell=$4 courier_merge=$5\n"
     "umask 022\n"
-    "echo $$ >\"$D/pid\"\n"
-    "cd \"$W\" 2>/dev/null || cd\n"
+    "echo $$ >\"$1/pid\"\n"
+    "cd \"$2\" 2>/dev/null || cd\n"
     "case :$PATH: in\n"
     "*:\"$HOME/.local/bin\":*) ;;\n"
     "*) PATH=$PATH:$HOME/.local/bin ;;\n"
     "esac\n"
+    /* what sh starts with & has SIGINT and SIGQUIT ignored */
+    "courier_env='env --default-signal=INT,QUIT'\n"
+    "$courier_env true 2>/dev/null || courier_env=\n"
     "set -a\n"
-    ". \"$D/env\"\n"
+    ". \"$courier_dir/env\"\n"
     "set +a\n"
-    "rm -f \"$D/env\"\n"
-    "export COURIER_TURN_DIR=\"$D\" COURIER_PROCESS=\"$M\"\n"
-    "if [ \"$(wc -c <\"$D/cmd\")\" -lt 100000 ]; then\n"
-    "  set -- -c \"$(cat \"$D/cmd\")\"\n"
-    "else\n"
-    "  set -- \"$D/cmd\"\n"
+    "rm -f \"$courier_dir/env\"\n"
+    "export COURIER_TURN_DIR=\"$courier_dir\"\n"
+    "export COURIER_PROCESS=\"$courier_mark\"\n"
+    "set -- \"$courier_dir/cmd\"\n"
+    "if [ \"$(wc -c <\"$1\")\" -lt 100000 ]; then\n"
+    "  set -- -c \"$(cat \"$1\")\"\n"
     "fi\n"
-    "if [ \"$T\" = 1 ]; then\n"
-    "  (exec \"$S\" \"$@\" <\"$D/prompt\" >\"$D/out\" 2>&1 9>&-)\n"
-    "else\n"
-    "  (exec \"$S\" \"$@\" <\"$D/prompt\" >\"$D/out\" 2>\"$D/err\" "
-    "9>&-)\n"
-    "fi\n"
+    "(\n"
+    "  exec <\"$courier_dir/prompt\" >\"$courier_dir/out\" 9>&-\n"
+    "  [ \"$courier_merge\" = 1 ] && exec 2>&1 ||\n"
+    "    exec 2>\"$courier_dir/err\"\n"
+    "  exec $courier_env \"$courier_shell\" \"$@\"\n"
+    ")\n"
     "c=$? s=0\n"
-    "[ $c -gt 128 ] && [ -s \"$D/word\" ] && s=1\n"
-    "echo \"$c $s\" >\"$D/exit.new\"\n"
-    "mv \"$D/exit.new\" \"$D/exit\"\n";
+    "[ $c -gt 128 ] && [ -s \"$courier_dir/word\" ] && s=1\n"
+    "echo \"$c $s\" >\"$courier_dir/exit.new\"\n"
+    "mv \"$courier_dir/exit.new\" \"$courier_dir/exit\"\n";
 
 /*
  * The lock is taken when all has been read: one whose daemon died in between
  * waits for the rest of its input for ever, and must not hold up the next,
  * who ends it. Who has the lock and finds nothing started, starts.
  */
-/* what comes on stdin is all there before anything else is done: a start
- * whose answer or input got lost is simply done again */
+/* what comes (in COURIER_IN, or on stdin) is all there before anything else is
+ * done: a start whose answer or input got lost is simply done again */
 static const char starter[] =
     "D=$1 N=$2 E=$3 S=$6 I=$1/in.$$\n"
     "umask 077\n"
     "mkdir -p \"$I\" || exit 71\n"
     "trap 'rm -rf \"$I\"' EXIT\n"
-    "head -c \"$N\" >\"$I/prompt\" && head -c \"$E\" >\"$I/env\" &&\n"
-    "  cat >\"$I/cmd\" || exit 72\n"
+    "if [ -n \"${COURIER_IN+x}\" ]; then\n"
+    "  printf %s \"$COURIER_IN\" | base64 -d\n"
+    "else\n"
+    "  cat\n"
+    "fi | {\n"
+    "  head -c \"$N\" >\"$I/prompt\" && head -c \"$E\" >\"$I/env\" &&\n"
+    "    cat >\"$I/cmd\"\n"
+    "} || exit 72\n"
+    "unset COURIER_IN\n"
     "[ \"$(wc -c <\"$I/prompt\")\" -eq \"$N\" ] &&\n"
     "  [ \"$(wc -c <\"$I/env\")\" -eq \"$E\" ] &&\n"
     "  [ \"$(wc -c <\"$I/cmd\")\" -eq \"$9\" ] || exit 73\n"
@@ -166,7 +178,8 @@ static int failed(const char *what, const struct e2b_result *res,
 int launch_start(const struct e2b_target *t, const struct launch *l,
                  struct e2b_cancel *cancel, struct err *e)
 {
-    struct buf in = {0};
+    struct buf in = {0}, coded = {0};
+    struct e2b_pair env[1] = {{"COURIER_IN", NULL}};
     struct e2b_result res = {0};
     char dir[96], n[24], env_n[24], cmd_n[24];
     AUTO_FREE char *mark =
@@ -188,10 +201,18 @@ int launch_start(const struct e2b_target *t, const struct launch *l,
     buf_add(&in, l->input, l->input_n);
     buf_adds(&in, l->env);
     buf_adds(&in, l->cmd);
-    run.stdin_data = buf_str(&in);
-    run.stdin_len = in.n;
+    if (in.n <= ALONG_MAX) {
+        base64_encode(&coded, buf_str(&in), in.n);
+        env[0].value = buf_str(&coded);
+        run.env = env;
+        run.n_env = 1;
+    } else {
+        run.stdin_data = buf_str(&in);
+        run.stdin_len = in.n;
+    }
     r = e2b_exec(t, &run, &res, e);
     buf_wipe(&in);
+    buf_wipe(&coded);
     if (r == 0 && res.exit_code)
         r = failed("starting the agent", &res, e);
     e2b_result_clear(&res);
