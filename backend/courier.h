@@ -273,6 +273,8 @@ enum ctl {
  */
 int courier_line_check(enum ctl which, const char *line, size_t n,
                        struct err *e);
+/* a line as outcomes and errors quote it: printable, short, without a key */
+void courier_line_quote(const char *line, size_t n, char out[64]);
 /* carries out one complete line that has no body */
 void courier_command(struct courier *c, struct oid o, enum ctl which,
                      const char *line, size_t n, courier_done done, void *arg);

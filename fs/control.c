@@ -2,11 +2,10 @@
  * control: files whose lines are commands, and `message`, all of which is
  * one command's body.
  *
- * A write is checked as a whole (the grammar of all its lines) before its
- * first command runs; then its commands run one after the other, each when
- * the one before is durable. What fails answers the write; what was done
- * before it makes the write a short one, so that the caller comes again with
- * the line that failed and hears why. After that the file is poisoned.
+ * The commands of a write run one after the other, each when the one before
+ * is durable. What fails answers the write; what was done before it makes the
+ * write a short one, so that the caller comes again with the line that failed
+ * and hears why. After that the file is poisoned.
  *
  * The body after " <<" is kept here, made durable at each close of a copy of
  * the descriptor, and carried out at the last one.
@@ -90,18 +89,24 @@ static void op_refuse(struct op *op, int code, const char *why)
     op_fail(op, code);
 }
 
-static void outcome(struct control *c, int code, const struct err *e,
+/* as the file tells them to others, too */
+static void outcome(struct op *op, int code, const struct err *e,
                     const char *made)
 {
-    char when[32];
+    struct buf *out = &op->c->outcomes;
+    char when[32], line[64] = "message";
 
     time_rfc3339(now_ms(), when);
+    if (op->c->which != CTL_MESSAGE)
+        courier_line_quote(op->text.p + op->pos, op->text.n - op->pos, line);
+    if (!*line)
+        memcpy(line, "body", 5);
     if (code)
-        buf_addf(&c->outcomes, "# %s error %s\n", when,
+        buf_addf(out, "# %s error %s: %s\n", when, line,
                  e->text[0] ? e->text : strerror(-code));
     else
-        buf_addf(&c->outcomes, "# %s ok%s%s\n", when, made ? " " : "",
-                 made ? made : "");
+        buf_addf(out, "# %s ok %.*s%s%s\n", when, (int)strcspn(line, " "),
+                 line, made ? " " : "", made ? made : "");
 }
 
 /* ---- bodies ---- */
@@ -131,7 +136,7 @@ static void put_done(int code, const struct err *e, const char *made,
     struct op *op = arg;
 
     if (code) {
-        outcome(op->c, code, e, made);
+        outcome(op, code, e, made);
         op_fail(op, code);
         return;
     }
@@ -159,7 +164,7 @@ static void begin_done(int code, const struct err *e, const char *made,
     struct control *c = op->c;
 
     if (code || c->which != CTL_MESSAGE)
-        outcome(c, code, e, made);
+        outcome(op, code, e, made);
     if (code) {
         op_fail(op, code);
         return;
@@ -190,7 +195,7 @@ static void line_done(int code, const struct err *e, const char *made,
 {
     struct op *op = arg;
 
-    outcome(op->c, code, e, made);
+    outcome(op, code, e, made);
     if (!code) {
         op->pos = op->line_end;
         lines_run(op);
@@ -265,42 +270,6 @@ static void lines_run(struct op *op)
     }
 }
 
-static void bad_line_told(int code, const struct err *e, const char *made,
-                          void *arg)
-{
-    struct op *op = arg;
-
-    outcome(op->c, code ? code : -EINVAL, e, made);
-    op_fail(op, code ? code : -EINVAL);
-}
-
-/* the first line that can't be one: the backend refuses it and notes why */
-static bool lines_bad(struct op *op)
-{
-    struct control *c = op->c;
-    size_t pos = 0;
-
-    for (;;) {
-        ssize_t n = line_length(op, pos);
-        const char *line = op->text.p + pos;
-        int r;
-
-        if (n < 0)
-            return false;
-        pos = after_line(op, pos, (size_t)n);
-        if (is_nothing(line, (size_t)n))
-            continue;
-        r = courier_line_check(c->which, line, (size_t)n, NULL);
-        if (r == 1)
-            return false;
-        if (r < 0) {
-            courier_command(fs.c, c->h->n->o, c->which, line, (size_t)n,
-                            call_done, call_new(bad_line_told, op));
-            return true;
-        }
-    }
-}
-
 static void take_line(struct op *op)
 {
     struct control *c = op->c;
@@ -332,7 +301,12 @@ static void op_start(struct op *op)
         c->pending = 0;
         op_fail(op, code);
     } else if (c->poisoned) {
-        op_fail(op, code_again(c->poisoned));
+        int code = code_again(c->poisoned);
+
+        if (op->flush && code == -ECANCELED)
+            op_ok(op, 0); /* it has been told */
+        else
+            op_fail(op, code);
     } else if (c->in_body) {
         if (op->flush)
             body_flush(op);
@@ -347,8 +321,7 @@ static void op_start(struct op *op)
         op_ok(op, 0);
     } else {
         take_line(op);
-        if (!lines_bad(op))
-            lines_run(op);
+        lines_run(op);
     }
 }
 

@@ -137,6 +137,14 @@ static void quote_line(const char *line, char out[64])
              cut ? "..." : "");
 }
 
+void courier_line_quote(const char *line, size_t n, char out[64])
+{
+    AUTO_FREE char *copy = xmemdup0(line, n < 4096 ? n : 4096);
+
+    copy[strcspn(copy, "\r\n")] = 0;
+    quote_line(copy + strspn(copy, " \t"), out);
+}
+
 /* ---- parsing ---- */
 
 void args_clear(struct args *a)
@@ -205,6 +213,8 @@ static int parse_raw(struct args *a, const struct verb *v, struct err *e)
     a->words = xcalloc(2, sizeof(*a->words));
     a->words[0] = xstrdup(v->name);
     raw_token(a);
+    if (a->token && !*a->token)
+        return err_set(e, EINVAL, "id= needs a token");
     if (!strcmp(a->rest, "<<")) {
         a->body_follows = true;
         a->rest = "";
@@ -252,6 +262,8 @@ static int check_words(struct args *a, const struct verb *v, struct err *e)
         if (!strncmp(*w, "id=", 3)) {
             free(a->token);
             a->token = xstrdup(*w + 3);
+            if (!*a->token)
+                return err_set(e, EINVAL, "id= needs a token");
             continue;
         }
         if (is_pair(*w) && !(v->flags & PAIRS))
@@ -337,8 +349,10 @@ static void outcome(struct tx *tx, enum ctl which, struct oid o,
 {
     AUTO_BUF struct buf b = {0};
     char shown[64];
-    size_t verb = strcspn(line, " \t");
+    size_t verb;
 
+    line += strspn(line, " \t");
+    verb = strcspn(line, " \t\r");
     if (e) {
         quote_line(line, shown);
         buf_addf(&b, "error %s: %s", shown, e->text);
@@ -494,11 +508,19 @@ static int shutdown_verb(struct cmd *m, const struct args *a, struct tx *tx,
     return 0;
 }
 
+/* the number under which the command just given is shown in exec/ */
+static char *exec_newest(struct db *d, int64_t sandbox)
+{
+    return db_text(d, "SELECT max(n) FROM exec WHERE sandbox=?", "i",
+                   sandbox);
+}
+
 static int dispatch(struct tx *tx, struct cmd *m, const struct args *a,
                     struct err *e)
 {
     const char *verb = a->words[0];
     int64_t id;
+    int r;
 
     switch (m->which) {
     case CTL_ROOT:
@@ -520,7 +542,10 @@ static int dispatch(struct tx *tx, struct cmd *m, const struct args *a,
     case CTL_SANDBOX:
         if (!strcmp(verb, "kill"))
             m->cancel = m->o.id;
-        return tx_sandbox_verb(tx, m->c, m->o.id, a, e);
+        r = tx_sandbox_verb(tx, m->c, m->o.id, a, e);
+        if (r == 0 && !strcmp(verb, "exec"))
+            m->made = exec_newest(tx->db, m->o.id);
+        return r;
     case CTL_RUNS:
         return tx_run_create(tx, m->c, m->o.id, a, false, &id, &m->made, e);
     case CTL_RUN:
@@ -729,6 +754,7 @@ static int end_line(struct tx *tx, struct cmd *m, struct err *e)
         r = tx_message_end(tx, m->c, made, m->body, m->body_n, e);
     } else if (r == 0) {
         r = tx_exec(tx, m->c, m->o.id, m->body, m->body_n, e);
+        m->made = r < 0 ? NULL : exec_newest(tx->db, m->o.id);
     }
     args_clear(&a);
     return r;
@@ -744,6 +770,8 @@ static void body_outcome(struct tx *tx, struct cmd *m, int64_t made)
                            ? "SELECT name FROM run WHERE id=?"
                            : "SELECT name FROM sandbox WHERE id=?",
                        "i", made);
+    else
+        name = xstrdup(m->made);
     outcome(tx, m->which == CTL_MESSAGE ? CTL_SANDBOX : m->which, m->o,
             m->line, NULL, name);
 }
