@@ -7,13 +7,15 @@
 #include "engine/endpoints.h"
 #include "engine/turn.h"
 #include "engine/vm.h"
+#include "engine/usage.h"
 
 enum {
     TICK_MS = 250,
     SECOND_MS = 1000,
-    IDLE_MS = 5000,
     LOCAL_MS = 2000,
-    CLOUD_MS = 60000,
+    CLOUD_MS = 5000,       /* while VMs run; one short list */
+    CLOUD_ASLEEP_MS = 15000,
+    CLOUD_IDLE_MS = 60000,
     MINUTE_MS = 60000,
     KICK_MS = 200,        /* not more often than that */
     AHEAD_MAX_MS = 600000, /* of salvage_ahead */
@@ -142,7 +144,7 @@ static void check_budgets(struct courier *c)
     int64_t *ids = NULL;
     size_t n = 0;
     sqlite3_stmt *q = db_query(
-        d, "SELECT id FROM sandbox WHERE status='running' AND usd>0", "");
+        d, "SELECT id FROM sandbox WHERE status='running'", "");
 
     while (db_row(d, q)) {
         ids = xrealloc(ids, (n + 1) * sizeof(*ids));
@@ -150,20 +152,16 @@ static void check_budgets(struct courier *c)
     }
     for (size_t i = 0; i < n; i++) {
         struct sandbox s;
-        double budget = 0;
+        double budget;
 
         if (sandbox_get(d, ids[i], &s) < 0)
             continue;
-        {
-            AUTO_FREE char *text = config_value(d, &s, "budget", NULL);
+        budget = budget_spent(d, &s, now_ms());
+        if (budget > 0) {
+            AUTO_FREE char *why = xasprintf("budget %.2f reached", budget);
+            struct due due = {c, s.id, why, false};
 
-            if (text && text_double(text, 0, 1e9, &budget) && budget > 0 &&
-                s.usd >= budget) {
-                AUTO_FREE char *why = xasprintf("budget %.2f reached", budget);
-                struct due due = {c, s.id, why, false};
-
-                store_do(c->store, tx_due, &due, NULL);
-            }
+            store_do(c->store, tx_due, &due, NULL);
         }
         sandbox_clear(&s);
     }
@@ -411,51 +409,111 @@ static bool look_at(struct courier *c, const struct endpoint_name *at)
     return r == 0;
 }
 
-static bool look_around(struct courier *c, bool local, bool cloud)
+static bool look_around(struct courier *c, bool local)
 {
     size_t n;
     AUTO_FREE struct endpoint_name *v = endpoints_known(c, &n);
     bool ok = true;
 
     for (size_t i = 0; i < n; i++)
-        if (v[i].local ? local : cloud)
+        if (v[i].local == local)
             ok = look_at(c, &v[i]) && ok;
     return ok;
 }
 
-/* ---- the thread ---- */
+/* ---- the threads ---- */
 
-static bool pause_for(struct courier *c, int64_t ms, bool *kicked)
+/* how often E2B is asked: its list is the only word of a VM that ends, sleeps
+ * or wakes while nothing is read from it */
+static int64_t cloud_pause(struct courier *c)
+{
+    struct db *d = store_reader(c->store);
+    int64_t live = db_int(d, 0,
+                          "SELECT max(status<>'paused')+1 FROM sandbox WHERE "
+                          "backend='e2b' AND status IN('creating','running',"
+                          "'paused')",
+                          "");
+
+    return live == 2 ? CLOUD_MS : live == 1 ? CLOUD_ASLEEP_MS : CLOUD_IDLE_MS;
+}
+
+static bool any_status(struct courier *c, const char *a, const char *b)
+{
+    return db_int(store_reader(c->store), 0,
+                  "SELECT 1 FROM sandbox WHERE status IN(?,?) AND trash IS "
+                  "NULL LIMIT 1",
+                  "ss", a, b) != 0;
+}
+
+/* false: all ends. kick: NULL, or to be woken by, and taken */
+static bool pause_for(struct courier *c, int64_t ms, bool *kick)
 {
     int64_t until = now_ms() + ms;
     struct timespec ts = {until / 1000, until % 1000 * 1000000};
     bool stop;
 
     pthread_mutex_lock(&c->lock);
-    while (!c->stopping && !c->kick && now_ms() < until)
+    while (!c->stopping && !(kick && *kick) && now_ms() < until)
         pthread_cond_timedwait(&c->wake, &c->lock, &ts);
-    *kicked = c->kick;
-    c->kick = false;
     stop = c->stopping;
     pthread_mutex_unlock(&c->lock);
     return !stop;
 }
 
+static bool take_kick(struct courier *c, bool *kick)
+{
+    bool was;
+
+    pthread_mutex_lock(&c->lock);
+    was = *kick;
+    *kick = false;
+    pthread_mutex_unlock(&c->lock);
+    return was;
+}
+
+static void *look_local(void *arg)
+{
+    struct courier *c = arg;
+
+    do {
+        take_kick(c, &c->kick[1]);
+        look_around(c, true);
+    } while (pause_for(c, KICK_MS, NULL) &&
+             pause_for(c, LOCAL_MS, &c->kick[1]));
+    return NULL;
+}
+
+static void *look_cloud(void *arg)
+{
+    struct courier *c = arg;
+    int64_t done = -CLOUD_IDLE_MS;
+
+    do {
+        if (take_kick(c, &c->kick[0]))
+            done = -CLOUD_IDLE_MS;
+        if (mono_ms() >= done + cloud_pause(c))
+            done = look_around(c, false) ? mono_ms() : -CLOUD_IDLE_MS;
+    } while (pause_for(c, KICK_MS, NULL) &&
+             pause_for(c, CLOUD_MS, &c->kick[0]));
+    return NULL;
+}
+
+/* the deadlines: nothing that asks a provider, whose answer may take long */
 static void *reconciler(void *arg)
 {
     struct courier *c = arg;
-    int64_t local_at = 0, cloud_at = 0, minute_at = 0, second_at = 0;
-    int64_t kick_at = 0, pause = TICK_MS;
-    bool kicked = true;
+    int64_t minute_at = 0, second_at = 0;
+    pthread_t local, cloud;
+    bool live, has_local, has_cloud;
 
+    has_local = !pthread_create(&local, NULL, look_local, c);
+    has_cloud = !pthread_create(&cloud, NULL, look_cloud, c);
+    if (!has_local || !has_cloud)
+        log_msg(LOG_ERR, "no thread to look at the providers' lists");
     do {
         int64_t now = mono_ms();
-        bool live, local, cloud;
 
-        live = db_int(store_reader(c->store), 0,
-                      "SELECT 1 FROM sandbox WHERE status='running' AND "
-                      "trash IS NULL LIMIT 1",
-                      "") != 0;
+        live = any_status(c, "running", "creating");
         if (live) {
             check_expiry(c, now_ms(), now >= second_at);
             check_turns(c, now_ms());
@@ -466,30 +524,19 @@ static void *reconciler(void *arg)
             minute_at = now + MINUTE_MS;
             check_budgets(c);
         }
-        if (kicked && kick_at < now)
-            local_at = cloud_at = kick_at = now;
-        local = now >= local_at;
-        cloud = now >= cloud_at;
-        if (local || cloud) {
-            bool ok = look_around(c, local, cloud);
-
-            now = mono_ms();
-            kick_at = now + KICK_MS;
-            if (local)
-                local_at = now + LOCAL_MS;
-            if (cloud)
-                cloud_at = now + (ok ? CLOUD_MS : IDLE_MS);
-        }
-        pause = live ? TICK_MS : LOCAL_MS;
-    } while (pause_for(c, pause, &kicked));
+    } while (pause_for(c, live ? TICK_MS : LOCAL_MS, NULL));
+    if (has_local)
+        pthread_join(local, NULL);
+    if (has_cloud)
+        pthread_join(cloud, NULL);
     return NULL;
 }
 
 void reconcile_kick(struct courier *c)
 {
     pthread_mutex_lock(&c->lock);
-    c->kick = true;
-    pthread_cond_signal(&c->wake);
+    c->kick[0] = c->kick[1] = true;
+    pthread_cond_broadcast(&c->wake);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -506,7 +553,7 @@ void reconcile_close(struct courier *c)
         return;
     pthread_mutex_lock(&c->lock);
     c->stopping = true;
-    pthread_cond_signal(&c->wake);
+    pthread_cond_broadcast(&c->wake);
     pthread_mutex_unlock(&c->lock);
     pthread_join(c->reconciler, NULL);
     c->reconciler = 0;
