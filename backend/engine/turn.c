@@ -4,6 +4,7 @@
 #include "engine/inject.h"
 #include "engine/jobs.h"
 #include "engine/launch.h"
+#include "engine/usage.h"
 
 enum { START_TRIES = 30 };
 
@@ -272,8 +273,10 @@ static double turn_usage(struct tx *tx, const struct sandbox *s,
         {"cache_write_tokens", u->cache_write, 1.25},
     };
     struct tool *t = NULL;
+    sqlite3_stmt *q;
     AUTO_FREE char *service = NULL;
-    double all = 0, before, after;
+    double all = 0, usd;
+    int64_t last;
 
     if (tool_get(tx->db, s->tool, &t, NULL) == 0)
         service = xstrdup(t->service);
@@ -281,7 +284,7 @@ static double turn_usage(struct tx *tx, const struct sandbox *s,
         tool_free(t);
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
         all += (double)parts[i].n * parts[i].weight;
-    before = s->usd;
+    last = db_int(tx->db, 0, "SELECT max(id) FROM usage", "");
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
         double share = all > 0 ? (double)parts[i].n * parts[i].weight / all
                                : 0;
@@ -296,16 +299,10 @@ static double turn_usage(struct tx *tx, const struct sandbox *s,
                  "output_tokens", 0, u->usd);
     if (u->usd >= 0)
         return u->usd;
-    after = 0;
-    {
-        struct sandbox now;
-
-        if (sandbox_get(tx->db, s->id, &now) == 0) {
-            after = now.usd;
-            sandbox_clear(&now);
-        }
-    }
-    return after > before ? after - before : 0;
+    q = db_query(tx->db, "SELECT total(usd) FROM usage WHERE id>?", "i", last);
+    usd = db_row(tx->db, q) ? col_double(q, 0) : 0;
+    db_done(q);
+    return usd;
 }
 
 static void write_end(struct tx *tx, int64_t sandbox, int64_t answer,
@@ -345,19 +342,16 @@ static json_t *usage_json(const struct agent_usage *u, double usd)
 static void check_budget(struct tx *tx, struct courier *c, int64_t sandbox)
 {
     struct sandbox s;
-    double budget = 0;
-    char *text;
+    double budget;
 
     if (sandbox_get(tx->db, sandbox, &s) < 0)
         return;
-    text = config_value(tx->db, &s, "budget", NULL);
-    if (text && *text && text_double(text, 0, 1e9, &budget) && budget > 0 &&
-        s.usd >= budget && sandbox_is(&s, "running")) {
+    budget = budget_spent(tx->db, &s, tx->now_ms);
+    if (budget > 0 && sandbox_is(&s, "running")) {
         AUTO_FREE char *why = xasprintf("budget %.2f reached", budget);
 
         tx_pause(tx, c, sandbox, why);
     }
-    free(text);
     sandbox_clear(&s);
 }
 

@@ -2,9 +2,9 @@
  * What was used and what it cost. Records are kept for good: they carry the
  * names of their project, sandbox, run and step, and outlive those.
  */
-#include "engine/rates.h"
+#include "engine/usage.h"
 
-#include "engine/engine.h"
+#include "engine/rates.h"
 
 #include <math.h>
 
@@ -54,6 +54,26 @@ void tx_usage(struct tx *tx, int64_t sandbox, const char *service,
              json_pack("{s:s,s:s,s:s,s:f,s:f}", "service", service, "model",
                        model, "unit", unit, "quantity", quantity, "usd",
                        usd));
+}
+
+/* of a VM interval that isn't recorded yet */
+static double running_usd(struct db *d, const struct sandbox *s,
+                          int64_t now_ms)
+{
+    if (!s->vm_since || now_ms <= s->vm_since)
+        return 0;
+    return price(d, s->backend, s->tool, "sandbox_seconds",
+                 (double)(now_ms - s->vm_since) / 1000);
+}
+
+double budget_spent(struct db *d, const struct sandbox *s, int64_t now_ms)
+{
+    AUTO_FREE char *text = config_value(d, s, "budget", NULL);
+    double budget = 0;
+
+    if (!text || !text_double(text, 0, 1e9, &budget) || budget <= 0)
+        return 0;
+    return s->usd + running_usd(d, s, now_ms) >= budget ? budget : 0;
 }
 
 double usage_total(struct db *d, struct oid o, int64_t since_ms)

@@ -5,6 +5,7 @@
 #include "engine/repo.h"
 #include "engine/config.h"
 #include "engine/run.h"
+#include "engine/usage.h"
 
 enum { TIMEOUT_MIN = 60, TIMEOUT_MAX = 4 * 3600, MESSAGE_MAX = 1 << 20 };
 
@@ -493,9 +494,17 @@ static int verb_pause(struct tx *tx, struct courier *c,
 static int verb_resume(struct tx *tx, struct courier *c,
                        const struct sandbox *s, struct err *e)
 {
+    double budget;
+
     if (s->trash || *s->ending ||
         (!sandbox_is(s, "running") && !sandbox_is(s, "paused")))
         return busy(s, "resume", e);
+    budget = budget_spent(tx->db, s, tx->now_ms);
+    if (budget > 0)
+        return err_set(e, EDQUOT,
+                       "the budget of %.2f is spent: raise budget in the "
+                       "sandbox's config first",
+                       budget);
     if (will_be_paused(tx, s))
         tx_job(tx, c, s->id, 0, "control", "resume", "");
     return 0;

@@ -1,0 +1,14 @@
+/*
+ * usage: what usage.c offers to its neighbours beyond engine.h: budgets.
+ * Reads the record; any thread, never blocks on more than that.
+ */
+#ifndef ENGINE_USAGE_H
+#define ENGINE_USAGE_H
+
+#include "engine/engine.h"
+
+/* USD of the sandbox's budget if it is used up, with what its VM has cost
+ * since it runs; else 0 */
+double budget_spent(struct db *d, const struct sandbox *s, int64_t now_ms);
+
+#endif
