@@ -121,7 +121,7 @@ static bool tell_words(struct fault *f, const char *service, const char *s)
 
     if (!s)
         return false;
-    for (; s[n] && n < sizeof(lower) - 1; n++)
+    for (; n < sizeof(lower) - 1 && s[n]; n++)
         lower[n] = (char)tolower((unsigned char)s[n]);
     lower[n] = 0;
     for (size_t i = 0; i < ARRAY_LEN(said); i++)

@@ -60,7 +60,7 @@ static int frozen_key(const struct config_state *s, const char *key,
     if (!s->started || config_is_late(key))
         return 0;
     was = config_find(s->old, s->old_n, key);
-    if (was ? value && !strcmp(was, value) : !value)
+    if ((!was && !value) || (was && value && !strcmp(was, value)))
         return 0;
     return err_set(e, EBUSY, "%s can't be changed after the start", key);
 }

@@ -57,7 +57,7 @@ static void wipe_variable(const char *name)
     size_t n = strlen(name);
 
     for (char **v = environ; v && *v;) {
-        char *s = *v;
+        char *s = v[0];
 
         if (strncmp(s, name, n) || s[n] != '=') {
             v++;
@@ -269,6 +269,69 @@ int tx_key_set(struct tx *tx, struct courier *c, struct oid owner,
             "iisbsi", (int64_t)owner.kind, owner.id, path, buf_str(&sealed),
             sealed.n, hint, now_ns());
     return 0;
+}
+
+/* the row of table secret after the one in at, which it replaces */
+struct place {
+    int64_t kind, owner;
+    char *path;
+};
+
+static bool next_sealed(struct db *d, struct place *at, struct buf *sealed)
+{
+    sqlite3_stmt *q = db_query(
+        d,
+        "SELECT kind,owner,path,sealed FROM secret WHERE "
+        "(kind,owner,path)>(?,?,?) ORDER BY kind,owner,path LIMIT 1",
+        "iis", at->kind, at->owner, at->path);
+
+    if (!db_row(d, q))
+        return false;
+    at->kind = col_int(q, 0);
+    at->owner = col_int(q, 1);
+    free(at->path);
+    at->path = col_dup(q, 2);
+    buf_clear(sealed);
+    buf_add(sealed, sqlite3_column_blob(q, 3),
+            (size_t)sqlite3_column_bytes(q, 3));
+    db_done(q);
+    return true;
+}
+
+static int reseal(struct tx *tx, const struct place *at,
+                  const struct buf *sealed, struct vault *old,
+                  struct vault *fresh, struct err *e)
+{
+    AUTO_FREE char *name =
+        label(oid((enum obj_kind)at->kind, at->owner), at->path);
+    AUTO_BUF struct buf now = {0};
+    char *plain;
+    size_t n;
+    int r = vault_unseal(old, name, buf_str(sealed), sealed->n, &plain, &n, e);
+
+    if (r < 0)
+        return err_prefix(e, "nothing was changed");
+    r = vault_seal(fresh, name, plain, n, &now, e);
+    vault_free(plain);
+    if (r == 0)
+        db_exec(tx->db,
+                "UPDATE secret SET sealed=? WHERE kind=? AND owner=? AND "
+                "path=?",
+                "biis", buf_str(&now), now.n, at->kind, at->owner, at->path);
+    return r;
+}
+
+int tx_keys_reseal(struct tx *tx, struct vault *old, struct vault *fresh,
+                   struct err *e)
+{
+    struct place at = {0, 0, xstrdup("")};
+    AUTO_BUF struct buf sealed = {0};
+    int r = 0;
+
+    while (r == 0 && next_sealed(tx->db, &at, &sealed))
+        r = reseal(tx, &at, &sealed, old, fresh, e);
+    free(at.path);
+    return r;
 }
 
 /* ---- what a tool needs ---- */
