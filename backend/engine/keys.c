@@ -56,8 +56,10 @@ static void wipe_variable(const char *name)
 {
     size_t n = strlen(name);
 
-    for (char **v = environ; v && *v;) {
-        char *s = v[0];
+    if (!environ)
+        return;
+    for (char **v = environ; *v;) {
+        char *s = *v;
 
         if (strncmp(s, name, n) || s[n] != '=') {
             v++;
