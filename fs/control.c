@@ -365,6 +365,7 @@ static void control_open(fuse_req_t req, struct node *n,
         h->ctl = xcalloc(1, sizeof(*h->ctl));
         h->ctl->h = h;
         h->ctl->which = (enum ctl)n->row->what;
+        fs.commanders++;
     }
     fi->direct_io = 1;
     handle_reply(req, h, fi);
@@ -451,6 +452,7 @@ static void control_release(struct handle *h)
     buf_free(&c->body);
     buf_free(&c->outcomes);
     free(c);
+    fs.commanders--;
 }
 
 static unsigned control_poll(struct handle *h)

@@ -22,6 +22,7 @@ struct fs {
     char *mounted_by;
     int64_t started_ns;
     bool ending; /* no park is taken any more */
+    int commanders; /* controls that are open for writing */
     pid_t toucher; /* the child whose SETATTRs mean nothing; 0 none */
     bool inotify;
 };

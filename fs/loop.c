@@ -13,6 +13,8 @@
 enum { BURST = 32 };
 /* how long the end waits for commands under way, ms */
 static const int64_t end_ms = 3000;
+/* and for who commanded it to close his file */
+static const int64_t close_ms = 500;
 
 static int signal_fd = -1;
 static struct fuse_buf request;
@@ -86,7 +88,12 @@ static int timeout_ms(void)
 /* the commands under way are answered first, for a while */
 static bool may_end(void)
 {
-    return end_at && (notify_idle() || mono_ms() >= end_at);
+    int64_t now = mono_ms();
+
+    if (!end_at || now >= end_at)
+        return end_at != 0;
+    return notify_idle() &&
+           (!fs.commanders || now >= end_at - end_ms + close_ms);
 }
 
 void loop_run(void)
