@@ -352,13 +352,9 @@ void parser_end(struct parser *p, int exit_code, bool signaled)
     } else if (p->verdict == VERDICT_OK) {
         tell_end(p, true, NULL, NULL);
     } else {
-        bool said = p->error && *p->error && strcmp(p->error, p->fault.words);
-
-        /* "failed" alone adds nothing to what the tool said */
-        if (!said || strcmp(p->fault.words, "failed"))
-            buf_adds(&b, p->fault.words);
-        if (said)
-            buf_addf(&b, "%s%s", b.n ? ": " : "", p->error);
+        buf_adds(&b, p->fault.words);
+        if (p->error && *p->error && strcmp(p->error, p->fault.words))
+            buf_addf(&b, ": %s", p->error);
         tell_end(p, false, b.p, p->error);
     }
 }

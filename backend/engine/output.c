@@ -441,9 +441,13 @@ static char *error_words(struct output *o)
 {
     AUTO_BUF struct buf b = {0}, line = {0};
 
-    buf_adds(&b, o->error ? o->error : "failed");
+    /* "failed" alone adds nothing to what the tool said */
+    if (o->error && strcmp(o->error, "failed"))
+        buf_adds(&b, o->error);
     if (o->detail && (!o->error || !strstr(o->error, o->detail)))
-        buf_addf(&b, ": %.300s", o->detail);
+        buf_addf(&b, "%s%.300s", b.n ? ": " : "", o->detail);
+    if (!b.n)
+        buf_adds(&b, "failed");
     if (o->fault == AGENT_FAULT_KEY) {
         AUTO_FREE char *k = key_words(o);
 
