@@ -227,6 +227,19 @@ static void tell(bool ok, const char *text)
     tell_fd = -1;
 }
 
+/*
+ * The kernel makes the root of a mount without any permissions and asks for
+ * them at the first use. When something is told about the root at that very
+ * moment, it drops the answer, and whoever came first is refused. So this
+ * comes first, and again until the answer was kept.
+ */
+static void settle(void)
+{
+    for (int i = 0; i < 400 && access(args.mount, X_OK) && errno == EACCES;
+         i++)
+        sleep_ms(5);
+}
+
 static int hear(int fd, pid_t child)
 {
     AUTO_BUF struct buf b = {0};
@@ -248,6 +261,7 @@ static int hear(int fd, pid_t child)
         waitpid(child, NULL, 0);
         return fail(b.p + 1);
     }
+    settle();
     puts(b.p + 1);
     return 0;
 }

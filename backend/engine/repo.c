@@ -1,4 +1,5 @@
 #include "engine/repo.h"
+#include "engine/run.h"
 
 #include <stdarg.h>
 #include <sys/stat.h>
@@ -200,6 +201,10 @@ static int choose_names(struct courier *c, struct sandbox *s, struct repo *r,
     rc = check_base(r, &refs, e);
     if (rc == 0 && !strcmp(from, "default") && !s->run) {
         own_name(c, s, r, &refs);
+    } else if (rc == 0 && s->run && in_the_way(&refs, r->branch) &&
+               !strncmp(r->branch, "courier/", 8)) {
+        r->branch[7] = '-';
+        repo_log(c, s->id, "# the run's branch is '%s'\n", r->branch);
     } else if (rc == 0) {
         clash = in_the_way(&refs, r->branch);
         if (clash)
@@ -224,6 +229,10 @@ static int names_fn(struct tx *tx, void *arg, struct err *e)
     (void)e;
     db_exec(tx->db, "UPDATE sandbox SET branch=?,base=? WHERE id=?", "ssi",
             n->branch, n->base ? n->base : "", n->id);
+    db_exec(tx->db,
+            "UPDATE run SET branch=? WHERE id=(SELECT run FROM sandbox WHERE "
+            "id=?) AND id<>0",
+            "si", n->branch, n->id);
     tx_touch(tx,
              db_int(tx->db, 0, "SELECT project FROM sandbox WHERE id=?", "i",
                     n->id),
@@ -428,8 +437,10 @@ int repo_setup(struct courier *c, struct sandbox *s,
     struct names n;
     int rc = repo_get(c, s, &r);
 
-    if (rc == -ENOENT)
-        return run_setup(c, s, t, j, e);
+    if (rc == -ENOENT) {
+        rc = run_hand_over(c, s, t, j, e);
+        return rc < 0 ? rc : run_setup(c, s, t, j, e);
+    }
     if (r.path && !strcmp(s->backend, "e2b"))
         rc = err_set(e, EINVAL,
                      "repo is a path of this machine, which a VM of E2B "
@@ -447,6 +458,8 @@ int repo_setup(struct courier *c, struct sandbox *s,
         rc = put_credentials(&r, t, e);
     if (rc == 0)
         rc = clone_into(c, s, &r, t, j, e);
+    if (rc == 0)
+        rc = run_hand_over(c, s, t, j, e);
     if (rc == 0)
         rc = run_setup(c, s, t, j, e);
     repo_clear(&r);

@@ -4,6 +4,7 @@
  */
 #include "engine/jobs.h"
 #include "engine/repo.h"
+#include "engine/run.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -123,6 +124,8 @@ static int apply_one(struct save *v, const struct bundle_ref *f,
     if (rc < 0)
         return rc;
     say(v, "pushed %s %.12s", other ? other : f->name, sha);
+    if (own)
+        run_pushed_to(v->g.c, v->s, other ? other : f->name);
     if (other)
         buf_addf(v->words, "; %s was refused: %s", v->r->branch, why.text);
     return 0;
@@ -237,6 +240,8 @@ static int settle(struct save *v, const char *dir, const char *result,
         v->saved = true;
     if (pushed)
         say(v, "%spushed %s", buf_str(&at), buf_str(&shown));
+    if (pushed && project)
+        run_pushed_to(v->g.c, v->s, said);
     if (strstr(said, "left out as too large"))
         return v->how & WORK_END
                    ? come_home(v, dir, prefix, buf_str(&at), "large files")
