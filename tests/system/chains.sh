@@ -2,8 +2,8 @@
 # Runs every block of docs/chains.md as it stands.
 # shellcheck disable=SC2154,SC2016
 . "$(dirname "$0")/../lib.sh"
-# shellcheck source=tests/system/agents_fake.sh
-. "$(dirname "$0")/agents_fake.sh"
+# shellcheck source=tests/system/agents_fake.bash
+. "$(dirname "$0")/agents_fake.bash"
 start
 fake_tools
 repo web

@@ -3,8 +3,8 @@
 # the same time; what each came to is looked at when all have ended.
 # shellcheck disable=SC2154  # lib.sh
 . "$(dirname "$0")/../lib.sh"
-# shellcheck source=tests/system/agents_fake.sh
-. "$(dirname "$0")/agents_fake.sh"
+# shellcheck source=tests/system/agents_fake.bash
+. "$(dirname "$0")/agents_fake.bash"
 start
 fake_tools
 usd() { awk '$1 == "total" { print $2 }' "$1"; }

@@ -3,8 +3,8 @@
 # each goes on where it was, and no turn is done twice.
 # shellcheck disable=SC2154,SC2016
 . "$(dirname "$0")/../lib.sh"
-# shellcheck source=tests/system/agents_fake.sh
-. "$(dirname "$0")/agents_fake.sh"
+# shellcheck source=tests/system/agents_fake.bash
+. "$(dirname "$0")/agents_fake.bash"
 start
 fake_tools
 ctl() { wr "$R/$1/ctl" "$2

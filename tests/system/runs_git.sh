@@ -3,8 +3,8 @@
 # their judge, two runs at once, the pull request.
 # shellcheck disable=SC2154,SC2016
 . "$(dirname "$0")/../lib.sh"
-# shellcheck source=tests/system/agents_fake.sh
-. "$(dirname "$0")/agents_fake.sh"
+# shellcheck source=tests/system/agents_fake.bash
+. "$(dirname "$0")/agents_fake.bash"
 start
 fake_tools
 mkdir "$T/acme"
