@@ -76,8 +76,8 @@ static void vm_died(struct drive *d)
         "SELECT CASE WHEN error<>'' AND status='error' THEN error ELSE reason "
         "END FROM sandbox WHERE id=?",
         "i", vm);
-    AUTO_FREE char *text = xasprintf("the sandbox ended under the step: %.300s",
-                                     why ? why : "it is gone");
+    AUTO_FREE char *text = xasprintf(
+        "the sandbox ended under the step: %.300s", why ? why : "it is gone");
 
     if (vm)
         put(d, "lastvm", vm);
@@ -110,9 +110,9 @@ static void stands_still(struct drive *d)
 /* true: there is something new to look at */
 static bool turn(struct drive *d)
 {
-    sqlite3_stmt *q =
-        db_query(d->tx->db, "SELECT state,result,error FROM message WHERE id=?",
-                 "i", num(d, "msg"));
+    sqlite3_stmt *q = db_query(
+        d->tx->db, "SELECT state,result,error FROM message WHERE id=?", "i",
+        num(d, "msg"));
     AUTO_FREE char *state = NULL, *result = NULL, *error = NULL;
 
     if (!db_row(d->tx->db, q)) {

@@ -7,7 +7,7 @@
  * Where a run is stands in `st`, saved with the transaction:
  *   phase    begin    the step at `pos` is to be begun
  *            turn     its message `msg` is with the agent
- *            ending   sandbox `vm` is being ended (its work saved), then `then`
+ *            ending   sandbox `vm` is being ended (its work saved); `then`
  *            finish   all steps are done
  *            pr       the pull request is being made
  *   pos, round, step (row), tries, asked     the step under way

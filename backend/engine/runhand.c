@@ -37,13 +37,12 @@ void run_pushed_to(struct courier *c, const struct sandbox *s,
 {
     AUTO_FREE char *name = xmemdup0(branch, strcspn(branch, " ,;"));
     struct pushed p = {s->run, name};
+    size_t n = strlen(s->branch);
 
-    /* beside the branch that was meant, and nothing else */
-    if (!s->run || !*s->branch || git_branch_check(name, NULL) < 0 ||
-        !strcmp(name, s->branch) ||
-        strlen(name) != strlen(s->branch) + 9 || name[strlen(s->branch)] != '-')
-        return;
-    store_do(c->store, pushed_fn, &p, NULL);
+    /* BRANCH-SHA8, beside the one that was meant, and nothing else */
+    if (s->run && n && strlen(name) == n + 9 && name[n] == '-' &&
+        git_branch_check(name, NULL) == 0)
+        store_do(c->store, pushed_fn, &p, NULL);
 }
 
 /* $1: the bundle, $2: the directory, $3: the branch it is of. A clone goes

@@ -34,7 +34,8 @@ char *run_prompt(const struct told *t)
     if (t->earlier && *t->earlier)
         buf_addf(&b, "\n# What was done before you\n\n%s\n", t->earlier);
     if (t->feedback && *t->feedback)
-        buf_addf(&b, "\n# Feedback of the checker: deal with all of it\n\n%s\n",
+        buf_addf(&b,
+                 "\n# Feedback of the checker: deal with all of it\n\n%s\n",
                  t->feedback);
     if (role_judges(t->role))
         buf_addf(&b,

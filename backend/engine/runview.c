@@ -164,8 +164,8 @@ static void scale_get(struct db *d, int64_t run, struct scale *s)
         s->to = s->from + 1000;
 }
 
-static void bar(struct buf *out, const struct scale *s, int64_t y, int64_t from,
-                int64_t to, const char *class)
+static void bar(struct buf *out, const struct scale *s, int64_t y,
+                int64_t from, int64_t to, const char *class)
 {
     int64_t x = at(s, from), end = at(s, to ? to : s->to);
 
