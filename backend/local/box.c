@@ -329,16 +329,22 @@ static void obituary_add(struct box *b)
 
 bool box_obituary(const char *id, char *why, size_t size)
 {
+    const char *text;
     struct obituary *o;
 
     pthread_mutex_lock(&mu);
     obituaries_trim(false);
     for (o = host.dead; o && strcmp(o->id, id) != 0; o = o->next)
         ;
-    if (o)
-        snprintf(why, size, "%s", o->why);
+    text = o ? o->why : NULL;
+    /* one that is ending is not to be seen any more, either */
+    for (struct box *b = host.list; b && !text; b = b->next)
+        if (b->state == BOX_ENDING && strcmp(b->id, id) == 0)
+            text = b->why;
+    if (text)
+        snprintf(why, size, "%s", text);
     pthread_mutex_unlock(&mu);
-    return o != NULL;
+    return text != NULL;
 }
 
 static void thaw(struct box *b)
