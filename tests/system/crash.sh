@@ -2,7 +2,7 @@
 # kill -9 of courierfs at seeded random moments while three sandboxes work
 # and others come and go. What was accepted is done, once; every byte of
 # output is there, once, in order; the counts are true; no VM is unowned.
-# ROUNDS and SEED choose how long and which moments; KEEP prints the figures.
+# ROUNDS and SEED choose how long and which moments; FIGURES prints them.
 cd "$(dirname "$0")/../.." && . tests/lib.sh || exit 2
 
 start
@@ -14,7 +14,7 @@ while read -r verdict what; do
     case $verdict in
     ok) ok ;;
     bad) bad "$what" ;;
-    figure) [ -n "${FIGURES:-}" ] && echo "figure $what" ;;
+    figure) if [ -n "${FIGURES:-}" ]; then echo "figure $what"; fi ;;
     *) echo "$verdict $what" ;;
     esac
 done <"$T/crash"

@@ -110,7 +110,7 @@ yes "nobody" soon 20 none_left
 E2B_API_KEY=e2b_0123456789abcdef ANTHROPIC_API_KEY=sk-ant-Wq7secretQw7 GITHUB_TOKEN=ghp_Wq7secretQw7 \
     timeout 60 "$BIN/courierfs" --data "$D" --backend local "$M" >"$T/start" 2>&1
 is "with keys in the environment" $? 0
-is "they are wiped" "$(tr '\0' '\n' <"/proc/$(pid)/environ" | grep -cE 'e2b_0123|Wq7secretQw7')" 0
+is "they are wiped" "$(cat "/proc/$(pid)/environ" 2>/dev/null | tr '\0' '\n' | grep -cE 'e2b_0123|Wq7secretQw7')" 0
 is "nor in its arguments" "$(tr '\0' '\n' <"/proc/$(pid)/cmdline" | grep -cE 'e2b_0123|Wq7secretQw7')" 0
 is "nor stored" "$(ls "$M/keys" | wc -l)" 0
 is "nor in its data" "$(grep -rlE 'e2b_0123|Wq7secretQw7' "$D" --include='*' 2>/dev/null | grep -vc '/boxes/')" 0
