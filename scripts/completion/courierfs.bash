@@ -13,7 +13,7 @@ _courierfs() {
     *)
         if [ "$prev" != --data ] && [[ $cur == -* ]]; then
             mapfile -t COMPREPLY < <(compgen -W '-f --foreground --data
-                --backend -o --tree --version --help' -- "$cur")
+                --backend -o --rotate-key --tree --version --help' -- "$cur")
         else
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -d -- "$cur")
