@@ -107,8 +107,8 @@ static void ll_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
     if ((size_t)off >= n)
         fuse_reply_buf(req, NULL, 0);
     else
-        fuse_reply_buf(req, text + off, n - (size_t)off < size
-                                            ? n - (size_t)off : size);
+        fuse_reply_buf(req, text + off,
+                       n - (size_t)off < size ? n - (size_t)off : size);
 }
 
 static const struct fuse_lowlevel_ops ops = {
@@ -131,8 +131,7 @@ int main(int argc, char **argv)
         believe = strtod(argv[3], NULL);
     count = strtoul(argv[1], NULL, 10);
     se = fuse_session_new(&args, &ops, sizeof(ops), NULL);
-    if (!se || fuse_set_signal_handlers(se) ||
-        fuse_session_mount(se, argv[2]))
+    if (!se || fuse_set_signal_handlers(se) || fuse_session_mount(se, argv[2]))
         return 1;
     fuse_session_loop(se);
     fuse_session_unmount(se);

@@ -1,6 +1,7 @@
 #!/bin/bash
 # What helps a user outside the tree: --help, man pages, completion, the vim
 # syntax; and that none of it says what isn't so.
+# shellcheck disable=SC2044,SC2045
 . "$(dirname "$0")/../lib.sh"
 root=$HERE/..
 help=$("$BIN/courierfs" --help)

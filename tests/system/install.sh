@@ -39,7 +39,7 @@ is 'version' "$("$dest$prefix/bin/courierfs" --version)" \
 yes 'mounts' timeout 60 "$dest$prefix/bin/courierfs" --data "$D" "$M"
 yes 'a project' mkdir "$P"
 yes 'a sandbox' sh -c "echo 'create one tool=shell prompt=\"echo works\"' > $S/ctl"
-is 'its turn' "$(wait_for one done)" completed
+is 'its turn' "$(wait_for one "done")" completed
 like 'its output' "$(cat "$S/one/messages")" '^works'
 # there is no other one that it could have found
 no 'no host on the PATH' command -v courier-sandboxd

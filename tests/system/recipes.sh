@@ -3,6 +3,7 @@
 # directory of its own, four at a time. before_TITLE makes what a recipe
 # takes for granted, after_TITLE looks at what came of it: $rc its exit code
 # (124: it was ended after a while), $out what it printed, $errs its errors.
+# shellcheck disable=SC2034,SC2010
 . "$(dirname "$0")/../lib.sh"
 doc=$HERE/../docs/recipes.md
 [ -n "${COURIER_RECIPE:-}" ] && only=$COURIER_RECIPE || only=
