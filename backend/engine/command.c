@@ -728,7 +728,7 @@ static void drop_made(struct tx *tx, struct cmd *m, int64_t made)
     if (m->which == CTL_SANDBOXES)
         tx_purge_row(tx, oid(OBJ_SANDBOX, made));
     else if (m->which == CTL_RUNS)
-        tx_purge_row(tx, oid(OBJ_RUN, made));
+        tx_run_drop(tx, made);
     else
         tx_message_drop(tx, made);
 }

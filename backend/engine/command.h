@@ -42,6 +42,8 @@ int tx_run_create(struct tx *tx, struct courier *c, int64_t project,
                   char **made, struct err *e);
 int tx_run_create_body(struct tx *tx, struct courier *c, int64_t id,
                        const void *p, size_t n, struct err *e);
+/* a create whose body never came: the run goes, and the other attempts */
+void tx_run_drop(struct tx *tx, int64_t id);
 int tx_run_verb(struct tx *tx, struct courier *c, int64_t id,
                 const struct args *a, struct err *e);
 /* the extraction is queued: `pending` */

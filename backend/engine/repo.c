@@ -225,14 +225,17 @@ struct names {
 static int names_fn(struct tx *tx, void *arg, struct err *e)
 {
     struct names *n = arg;
+    int64_t run;
 
     (void)e;
     db_exec(tx->db, "UPDATE sandbox SET branch=?,base=? WHERE id=?", "ssi",
             n->branch, n->base ? n->base : "", n->id);
-    db_exec(tx->db,
-            "UPDATE run SET branch=? WHERE id=(SELECT run FROM sandbox WHERE "
-            "id=?) AND id<>0",
-            "si", n->branch, n->id);
+    run = db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i", n->id);
+    if (run) {
+        db_exec(tx->db, "UPDATE run SET branch=? WHERE id=?", "si", n->branch,
+                run);
+        tx_changed(tx, oid(OBJ_RUN, run), ASPECT_BRANCH | ASPECT_INFO);
+    }
     tx_touch(tx,
              db_int(tx->db, 0, "SELECT project FROM sandbox WHERE id=?", "i",
                     n->id),

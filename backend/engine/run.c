@@ -362,30 +362,34 @@ int tx_run_create(struct tx *tx, struct courier *c, int64_t project,
     return r;
 }
 
+/* the runs that were made with this one, in order; at most ATTEMPTS_MAX */
+static size_t attempts_of(struct tx *tx, int64_t id, int64_t ids[])
+{
+    sqlite3_stmt *q = db_query(
+        tx->db,
+        "SELECT r.id FROM run r JOIN run m ON m.id=?1 AND (r.id=m.id OR "
+        "m.grp<>'' AND r.grp=m.grp AND r.project=m.project AND "
+        "r.created=m.created) WHERE r.status='pending' OR r.id=m.id ORDER BY "
+        "r.id",
+        "i", id);
+    size_t n = 0;
+
+    while (n < ATTEMPTS_MAX && db_row(tx->db, q))
+        ids[n++] = col_int(q, 0);
+    if (n == ATTEMPTS_MAX)
+        db_done(q);
+    return n;
+}
+
 int tx_run_create_body(struct tx *tx, struct courier *c, int64_t id,
                        const void *p, size_t n, struct err *e)
 {
-    AUTO_FREE char *grp =
-        db_text(tx->db, "SELECT grp FROM run WHERE id=?", "i", id);
-    int64_t project = project_of(tx, id);
-    sqlite3_stmt *q;
     int64_t ids[ATTEMPTS_MAX];
-    size_t k = 0;
+    size_t k = attempts_of(tx, id, ids);
     int r = 0;
 
-    if (!grp)
+    if (!k)
         return err_set(e, ENOENT, "that run is not there any more");
-    ids[k++] = id;
-    if (*grp) {
-        k = 0;
-        q = db_query(tx->db,
-                     "SELECT id FROM run WHERE project=? AND grp=? AND "
-                     "status='pending'",
-                     "is", project, grp);
-        while (db_row(tx->db, q) && k < ATTEMPTS_MAX)
-            ids[k++] = col_int(q, 0);
-        db_done(q);
-    }
     for (size_t i = 0; r == 0 && i < k; i++) {
         if (n)
             r = tx_doc_put(tx, oid(OBJ_RUN, ids[i]), "prompt", p, n, e);
@@ -393,6 +397,15 @@ int tx_run_create_body(struct tx *tx, struct courier *c, int64_t id,
             run_begin(tx, c, ids[i]);
     }
     return r;
+}
+
+void tx_run_drop(struct tx *tx, int64_t id)
+{
+    int64_t ids[ATTEMPTS_MAX];
+    size_t k = attempts_of(tx, id, ids);
+
+    for (size_t i = 0; i < k; i++)
+        tx_purge_row(tx, oid(OBJ_RUN, ids[i]));
 }
 
 /* ---- control ---- */
@@ -404,16 +417,18 @@ void tx_run_look(struct tx *tx, struct courier *c, int64_t sandbox)
 
     /* what is changed here beside not_before is how tx_outcome sees that
      * something came while the job looked */
-    if (run)
+    if (run) {
+        tx_changed(tx, oid(OBJ_RUN, run), ASPECT_PROGRESS);
         db_exec(tx->db,
                 "UPDATE job SET step=step+1,not_before=0 WHERE run=? AND "
                 "lane='run'",
                 "i", run);
-    else
+    } else {
         db_exec(tx->db,
                 "UPDATE job SET attempt=attempt+1,not_before=0 WHERE "
                 "verb='learn' AND step=1 AND args=CAST(? AS TEXT)",
                 "i", sandbox);
+    }
     if (c && db_changes(tx->db))
         tx_jobs_kick(tx, c);
 }

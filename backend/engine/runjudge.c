@@ -176,9 +176,11 @@ void step_answered(struct drive *d, const char *answer)
 
     json_object_set_new(json_object_get(d->st, "sessions"), step_at(d)->name,
                         json_string(session ? session : ""));
-    if (!num(d, "asked"))
+    if (!num(d, "asked")) {
         db_exec(d->tx->db, "UPDATE step SET output=? WHERE id=?", "si", answer,
                 num(d, "step"));
+        tx_changed(d->tx, oid(OBJ_STEP, num(d, "step")), ASPECT_OUT);
+    }
     if (judges && !judge(d, role, answer))
         return;
     step_set(d, "completed", NULL);

@@ -213,6 +213,8 @@ static char *free_name(struct drive *d)
         free(name);
         name = xasprintf("%.30s-%.24s-%d", d->r->name, of, i);
     }
+    for (size_t n = strlen(name); name[n - 1] == '.';)
+        name[n - 1] = '_'; /* cut where no name may end */
     return name;
 }
 

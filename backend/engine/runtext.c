@@ -1,5 +1,7 @@
 #include "engine/run.h"
 
+enum { FEEDBACK_MAX = 32 * 1024 };
+
 bool role_judges(const char *role)
 {
     static const char *const roles[] = {"checker", "reviewer", "evaluator",
@@ -115,9 +117,12 @@ void verdict_read(const char *role, const char *answer, struct verdict *v)
     else
         read_verdict(j, v);
     if (fb) {
+        size_t n = strnlen(fb, FEEDBACK_MAX);
         AUTO_BUF struct buf b = {0};
 
-        text_printable(&b, fb, strlen(fb), PRINTABLE_LINES | PRINTABLE_TABS);
+        text_printable(&b, fb, n - (fb[n] ? text_utf8_tail(fb, n) : 0),
+                       PRINTABLE_LINES | PRINTABLE_TABS);
+        buf_adds(&b, fb[n] ? "\n[...]" : "");
         v->feedback = buf_take(&b);
     }
     json_decref(j);

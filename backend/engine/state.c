@@ -410,6 +410,8 @@ void tx_agent(struct tx *tx, int64_t id, const char *agent,
                 id);
         tx_event(tx, s.project, oid(OBJ_SANDBOX, id), "agent",
                  json_pack("{s:s,s:s}", "from", s.agent, "to", agent));
+        if (s.run) /* its timeline shows when it works */
+            tx_changed(tx, oid(OBJ_RUN, s.run), ASPECT_PROGRESS);
         tx_touch(tx, s.project, oid(OBJ_SANDBOX, id),
                  ASPECT_AGENT | ASPECT_QUEUE);
     }

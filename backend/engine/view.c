@@ -213,7 +213,8 @@ static const struct shown shown[VIEWS] = {
                                              "learn_active||'.md' END"),
                                .bare = true},
     [VIEW_ATTEMPTS] = MADE(OBJ_PROJECT,
-                           ASPECT_NAMES | ASPECT_STATUS | ASPECT_USAGE,
+                           ASPECT_NAMES | ASPECT_STATUS | ASPECT_USAGE |
+                               ASPECT_BOARD,
                            view_attempts),
 
     [VIEW_STATUS] = OF_SANDBOX(ASPECT_STATUS, "status"),

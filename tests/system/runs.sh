@@ -280,6 +280,25 @@ echo 'create name=copy workflow=broken' >"$M/projects/other/runs/ctl"
 is "a workflow copied to another project works" \
     "$(timeout 60 cat "$M/projects/other/runs/copy/wait/done")" completed
 
+# a prompt of 1 MiB, and attempts whose body comes later, or never
+workflow counts <<'END'
+[step one]
+instructions = One.
+  $ wc -c <$IN; tail -c 8 $IN
+END
+{ echo 'create name=big workflow=counts <<'; head -c 1048000 /dev/zero | tr '\0' x; echo; echo theend; } >"$R/ctl"
+is "big: done" "$(run_done big)" completed
+yes "big: all of it" test "$(step big 01-one/output | head -n 1)" -gt 1048000
+like "big: its end" "$(step big 01-one/output)" "^theend"
+{ echo 'create name=pair workflow=counts n=2 <<'; echo twins; } >"$R/ctl"
+is "pair: both have the body" "$(run_done pair-1) $(run_done pair-2) $(cat "$R"/pair-*/prompt | xargs)" \
+    "completed completed twins twins"
+is "a body with a prompt" "$(wr "$R/ctl" 'create name=x workflow=counts prompt=y <<
+')" EINVAL
+is "the name without name=" "$(wr "$R/ctl" 'create plainly workflow=counts
+')" OK
+is "plainly" "$(run_done plainly)" completed
+
 # ---- follow ----
 
 workflow talks <<'END'
