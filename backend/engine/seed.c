@@ -15,6 +15,9 @@ struct seed {
 #define SCORE                                                                 \
     "  End your answer with a fenced block of the language json:\n"           \
     "  {\"score\": a number from 0 to 100, \"feedback\": \"why\"}\n"
+#define CHOICE                                                                \
+    "  End your answer with a fenced block of the language json:\n"           \
+    "  {\"choice\": the name of the attempt, \"feedback\": \"why\"}\n"
 
 static const struct seed personas[] = {
     {"personas/designer",
@@ -89,7 +92,7 @@ static const struct seed personas[] = {
      "role = judge\n"
      "instructions = Several attempts at the same task are given. Compare "
      "them and choose the one to merge.\n"
-     "  Say in one paragraph why. Don't change any file.\n" VERDICT},
+     "  Say in one paragraph why. Don't change any file.\n" CHOICE},
     {"personas/answerer",
      "description = Answers open questions\n"
      "role = answerer\n"
