@@ -83,6 +83,12 @@ test:
 	@$(MAKE) -s -j2 all unit
 	@tests/run -j 2
 
+# the crash suite at length, and drafts by the thousand: about an hour
+soak:
+	@scripts/setup build run test
+	@$(MAKE) -s -j2 all
+	@BIN=$(BUILD) tests/soak/soak.sh
+
 check:
 	@scripts/setup build test check
 	@scripts/check
@@ -140,11 +146,12 @@ help:
 	@echo 'make           build/courierfs and build/courier-sandboxd'
 	@echo 'make demo      install what is missing, build, show a sandbox at work'
 	@echo 'make test      install what is missing, build, run the tests'
+	@echo 'make soak      1,000 crashes, 10,000 drafts: about an hour'
 	@echo 'make check     style, linters, both compilers'
 	@echo 'make asan tsan builds under the sanitizers (BIN=build-asan tests/run)'
 	@echo 'make bench     figures for docs/performance.md (BENCH_FULL=1: the long ones)'
 	@echo 'make man       renews the tables in courier(5)'
 	@echo 'make install   PREFIX=/usr/local DESTDIR='
 
-.PHONY: all unit demo test check asan tsan bench man install uninstall clean help FORCE
+.PHONY: all unit demo test soak check asan tsan bench man install uninstall clean help FORCE
 .DELETE_ON_ERROR:
