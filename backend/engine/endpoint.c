@@ -32,6 +32,7 @@ struct endpoints {
     struct endpoint *list;
     char *limits; /* words; under lock */
     int64_t limits_of; /* inode of the socket they were asked from */
+    bool ran;          /* the local host, when it was looked at last */
 };
 
 /* ---- the local host's traces ---- */
@@ -352,6 +353,15 @@ static int local_get(struct courier *c, struct e2b **out, struct err *e)
             store_submit(c->store, tx_host_changed, NULL, NULL, true);
     }
     return r;
+}
+
+void endpoint_local_look(struct courier *c)
+{
+    bool runs = host_answers(c);
+
+    if (runs != c->endpoints->ran)
+        store_submit(c->store, tx_host_changed, NULL, NULL, true);
+    c->endpoints->ran = runs;
 }
 
 int endpoint_local_running(struct courier *c, struct e2b **out, struct err *e)

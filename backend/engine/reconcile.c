@@ -477,6 +477,7 @@ static void *look_local(void *arg)
 
     do {
         take_kick(c, &c->kick[1]);
+        endpoint_local_look(c);
         look_around(c, true);
     } while (pause_for(c, KICK_MS, NULL) &&
              pause_for(c, LOCAL_MS, &c->kick[1]));
