@@ -37,8 +37,9 @@ yes "local.env is right" grep -q E2B_API_URL "$M/local.env"
 is "delete" "$(wr "$S/a/ctl" $'delete\n')" OK
 
 ### killed while they are being made
+L=9999$RANDOM
 for i in $(seq 20); do
-    wr "$S/ctl" "create name=k$i tool=shell prompt='sleep 99999'"$'\n' >/dev/null
+    wr "$S/ctl" "create name=k$i tool=shell prompt='sleep $L'"$'\n' >/dev/null
     sleep "0.0$((i % 10))"
     wr "$S/k$i/ctl" $'kill now\n' >/dev/null
 done
@@ -46,7 +47,7 @@ for i in $(seq 20); do wait_for k$i ended >/dev/null; done
 is "all are killed" "$(cat "$S"/k*/status | sort | uniq -c | xargs)" "20 killed"
 one_left() { [ "$(boxes)" -le 2 ]; }
 yes "no process is left" soon 20 one_left
-no "nor what they ran" pgrep -f 'sleep 99999'
+no "nor what they ran" pgrep -f "sleep $L"
 is "nor a mount" "$(grep -c "$D" /proc/mounts)" "$(grep -c "$D" /proc/mounts | sed 's/[3-9]/2/')"
 
 ### the host killed while sandboxes are made

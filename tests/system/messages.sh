@@ -76,8 +76,9 @@ is "wait/ok after that" "$(timeout 5 cat "$S/a/wait/ok" 2>&1 | grep -c canceled)
 is "and after a good one" "$(ask a true; timeout 5 cat "$S/a/wait/ok")" $'completed\ncompleted'
 
 ### what a turn leaves in the background
+L=1000$RANDOM # nobody else sleeps as long
 t=$SECONDS
-is "a child that keeps the output open" "$(ask a 'sleep 1000 & echo done-$((1+1))')" completed
+is "a child that keeps the output open" "$(ask a "sleep $L & echo done")" completed
 yes "doesn't hold the turn" test $((SECONDS - t)) -lt 20
 is "a server" "$(ask a 'setsid nohup sh -c "while :; do sleep 1; date >/tmp/beat; done" >/dev/null 2>&1 & echo up')" completed
 is "goes on" "$(ask a 'i=0; until [ -s /tmp/beat ]; do sleep 0.2; i=$((i+1)); [ $i -lt 100 ] || exit 1; done; rm /tmp/beat; until [ -s /tmp/beat ]; do sleep 0.2; done')" completed
@@ -98,7 +99,7 @@ yes "r1 is under way" soon 20 grep -q '^r1' "$S/a/messages"
 is "interrupt all" "$(wr "$S/a/ctl" $'interrupt all\n')" OK
 is "drops the queue" "$(wait_for a idle)" idle
 unlike "r2 was not done" "$(cat "$S/a/messages")" '^r2-2'
-no "sleep 1000 is here as long as its sandbox" eval '! pgrep -f "sleep 1000" >/dev/null'
+yes "what it left goes on as long as its sandbox" pgrep -f "sleep $L"
 is "a turn's time limit" "$(wr "$S/ctl" $'create name=lim tool=shell turn_timeout=2s prompt="echo tick; sleep 300"\n'; wait_for lim done)" OK$'\n'failed
 like "is told" "$(tail -n 1 "$S/lim/messages")" 'error  .*(time|limit|2s)'
 
@@ -147,3 +148,8 @@ is "good with code 1" "$(ask g good)" completed
 is "the agent" "$(cat "$S/g/agent")" idle
 is "killed" "$(ask g die)" failed
 like "names the signal" "$(tail -n 1 "$S/g/messages")" 'error  .*(signal|SIG|[Kk]illed|9)'
+
+### after the kill nothing of a sandbox is left on the machine
+is "kill" "$(wr "$S/a/ctl" $'kill\n'; wait_for a ended)" OK$'\n'killed
+clean() { ! pgrep -f "sleep $L" >/dev/null; }
+yes "nothing of it runs" soon 20 clean

@@ -89,3 +89,33 @@ for i in $(seq 50); do timeout 0.2 cat "$S/d/wait/ended" & done
 wait
 yes "no descriptor is left" soon 10 eval '[ "$(fds)" -le $((before + 1)) ]'
 is "nothing waits" "$(cat "/sys/fs/fuse/connections/$dev/waiting" 2>/dev/null || echo 0)" 0
+
+### slow readers never pin the write-ahead log; it shrinks by itself
+mk g
+is "much output" "$(ask g 'seq 200000')" completed
+exec 5<"$S/g/log" 6<"$S/g/follow/events"
+head -c 10 <&5 >/dev/null
+python3 - "$S/g/ctl" <<'E2'
+import os, sys
+for i in range(500):
+    fd = os.open(sys.argv[1], os.O_WRONLY)
+    os.write(fd, b"timeout %dm\n" % (i % 200 + 1))
+    os.close(fd)
+E2
+is "500 commands" $? 0
+python3 - "$D/courier.db" >"$T/reader" <<'E2' &
+import sqlite3, sys, time
+d = sqlite3.connect("file:%s?mode=ro" % sys.argv[1], uri=True, isolation_level=None)
+d.execute("BEGIN")
+d.execute("SELECT count(*) FROM sqlite_master").fetchone()
+print("reading", flush=True)
+time.sleep(4)
+E2
+yes "an outside reader" soon 20 grep -q reading "$T/reader"
+is "much more output" "$(ask g 'seq 300000')" completed
+wal() { stat -c %s "$D/courier.db-wal"; }
+yes "the log is small ($(wal))" test "$(wal)" -lt 67108864
+wait
+shrunk() { [ "$(wal)" -le 8388608 ]; }
+yes "and shrinks" soon 60 shrunk
+exec 5<&- 6<&-
