@@ -107,6 +107,12 @@ static void stands_still(struct drive *d)
         tx_run_status(d->tx, d->r->id, "paused", why);
 }
 
+static bool being_ended(struct drive *d)
+{
+    return db_int(d->tx->db, 0, "SELECT ending<>'' FROM sandbox WHERE id=?",
+                  "i", num(d, "vm"));
+}
+
 /* true: there is something new to look at */
 static bool turn(struct drive *d)
 {
@@ -131,6 +137,8 @@ static bool turn(struct drive *d)
         vm_died(d);
         return true;
     }
+    if (being_ended(d))
+        return false; /* why comes with its end */
     if (!strcmp(state, "failed")) {
         drive_fail(d, *error ? error : "the agent failed");
         return true;
@@ -284,9 +292,7 @@ static void pause_run(struct drive *d)
 {
     int64_t vm = num(d, "vm");
 
-    if (is_status(d, vm, "running") &&
-        db_int(d->tx->db, 0, "SELECT ending='' FROM sandbox WHERE id=?", "i",
-               vm))
+    if (is_status(d, vm, "running") && !being_ended(d))
         tx_pause(d->tx, d->c, vm, "run paused");
     if (!vm_lives(d, vm) || is_status(d, vm, "paused"))
         wanted(d, "paused", "paused by user");
@@ -320,7 +326,7 @@ static void end_by_user(struct drive *d, const char *why, const char *reason)
 static bool woken(struct drive *d)
 {
     return !strcmp(word(d, "phase"), "turn") &&
-           is_status(d, num(d, "vm"), "running") &&
+           is_status(d, num(d, "vm"), "running") && !being_ended(d) &&
            !job_there(d->tx->db, num(d, "vm"), "control", "pause");
 }
 

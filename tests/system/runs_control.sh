@@ -34,6 +34,9 @@ go() { run_ "$1" gates "'prompt=name $1'" >/dev/null; }
 
 # ---- at the first step ----
 
+# late: its time is over long before the end of this suite
+run_ late gates timeout=1m salvage_ahead=50s "'prompt=name late'" >/dev/null
+at late late-one
 for n in cancel pause stop kill vmpause; do go $n; done
 
 at cancel cancel-one
@@ -214,6 +217,11 @@ yes "rmdir of it" rmdir "$R/was"
 yes "for good" rmdir "$P/trash/was"
 no "is gone" test -e "$P/trash/was"
 at cancel cancel-one
+
+# one that its time ends is such a death, too: the work is saved, then again
+soon 70 sh -c "[ \"\$(grep -c '^at late-one' '$R/late/messages')\" = 2 ]" || bad "late: not tried again"
+like "its time was over" "$(cat "$S/late-one/reason")" "^timeout"
+ctl late cancel >/dev/null
 
 # ---- killall, and a pause by budget ----
 

@@ -142,6 +142,21 @@ back
 is "away: done" "$(run_done away 90)" completed
 like "away: was tried again" "$(cat "$R/away/messages")" "step 01-one again"
 
+# shutdown all ends its sandbox and pauses it: nothing is made by a start
+go shut
+at shut shut-one
+p=$(pid)
+echo 'shutdown all' >"$M/ctl"
+soon 30 sh -c "! kill -0 $p" || bad "shutdown all does not end it"
+back
+is "shutdown: paused" "$(cat "$R/shut/status")" paused
+is "and why" "$(cat "$R/shut/reason")" shutdown
+is "its sandbox has ended" "$(ls "$P/by-status/running")" ""
+for g in one check1 check2; do open_gate shut-$g; done
+ctl shut resume >/dev/null
+is "goes on when it is told to" "$(run_done shut)" completed
+is "with the same step" "$(ls "$R/shut/steps" | head -n 1)" 01-one
+
 soon 20 sh -c "! ls $P/by-status/running | grep ."
 soon 20 grep -qx 'jobs 0' "$M/status"
 is "no sandbox is left" "$(ls "$P"/by-status/{creating,running,paused} | grep -c '^[a-z]*-')" 0
