@@ -12,6 +12,18 @@ began=$SECONDS
 t=$(($(date -d "$(cat "$S/tk/expires")" +%s) - $(date +%s)))
 yes "a minute is left ($t)" test "$t" -gt 40 -a "$t" -le 60
 
+### a daemon that is away at the deadline: a second one, started again later
+mkdir "$T/away" "$T/data-away"
+away() { timeout 60 "$BIN/courierfs" --data "$T/data-away" "$T/away" >"$T/start2" 2>&1; }
+A=$T/away/projects/p/sandboxes
+yes "another daemon" away
+mkdir "$T/away/projects/p"
+wr "$A/ctl" $'create name=k tool=shell timeout=1m prompt="echo kept-$((1+1))"\ncreate name=p tool=shell timeout=1m on_timeout=pause\n' >/dev/null
+is "k works" "$(timeout 60 cat "$A/k/wait/done")" completed
+is "p runs" "$(timeout 60 cat "$A/p/wait/running")" running
+is "it goes away" "$(wr "$T/away/ctl" $'shutdown\n')" OK
+yes "is away" soon 20 eval '! mountpoint -q "$T/away"'
+
 ### budget: a JSON tool that costs
 cat >"$P/home/costly" <<'END'
 #!/bin/sh
@@ -75,3 +87,13 @@ is "on_timeout=pause" "$(wait_for tp paused 120)" paused
 like "the reason" "$(cat "$S/tp/reason")" '^timeout'
 is "resumes" "$(wr "$S/tp/ctl" $'resume\n')" OK
 is "and works" "$(wait_for tp running; ask tp 'echo after-$((1+1))')" $'running\ncompleted'
+
+### the one that was away finds its VMs paused
+yes "it comes back" away
+is "kill: done now" "$(timeout 90 cat "$A/k/wait/ended")" killed
+like "the reason" "$(cat "$A/k/reason")" '^timeout'
+like "history stays" "$(cat "$A/k/messages")" '^kept-2'
+is "pause: paused" "$(timeout 90 cat "$A/p/wait/paused")" paused
+is "resumes" "$(wr "$A/p/ctl" $'resume\n'; timeout 60 cat "$A/p/wait/running")" OK$'\n'running
+wr "$T/away/ctl" $'shutdown all\n' >/dev/null
+yes "ends" soon 60 eval '! mountpoint -q "$T/away"'
