@@ -97,6 +97,12 @@ int courier_open(const struct courier_options *o, struct courier **out,
                  struct err *e);
 /* checks what can be known before daemonising, changes nothing */
 int courier_probe(const char *data, struct err *e);
+/*
+ * A new master key for the stored keys of a record that no daemon uses.
+ * COURIER_PASSPHRASE opens the old one; COURIER_NEW_PASSPHRASE protects the
+ * new one: unset as before, empty not at all. Cut short, the old one holds.
+ */
+int courier_rotate_key(const char *data, struct err *e);
 /* ends all threads; running sandboxes go on. Blocks a few seconds at most. */
 void courier_close(struct courier *c);
 /* "local (no E2B key)" or "e2b (key of the environment)" for the start line;

@@ -51,6 +51,7 @@ struct handle {
     bool listed;              /* in obj->polled */
     struct handle *poll_next; /* of obj->polled */
     struct object *obj;       /* held while listed */
+    struct handle *prev, *next; /* of all that are open */
 };
 struct handle *handle_of(const struct fuse_file_info *fi);
 struct handle *handle_new(struct node *n, const struct fuse_file_info *fi);

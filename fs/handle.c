@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 
+static struct handle *all; /* those open at the end stay the kernel's */
+
 struct handle *handle_of(const struct fuse_file_info *fi)
 {
     return fi ? (struct handle *)(uintptr_t)fi->fh : NULL;
@@ -15,6 +17,10 @@ struct handle *handle_new(struct node *n, const struct fuse_file_info *fi)
     h->n = n;
     h->flags = fi->flags;
     h->shown_at = -1;
+    h->next = all;
+    if (all)
+        all->prev = h;
+    all = h;
     node_ref(n);
     return h;
 }
@@ -22,6 +28,12 @@ struct handle *handle_new(struct node *n, const struct fuse_file_info *fi)
 void handle_free(struct handle *h)
 {
     poll_forget(h);
+    if (h->prev)
+        h->prev->next = h->next;
+    else
+        all = h->next;
+    if (h->next)
+        h->next->prev = h->prev;
     buf_free(&h->text);
     node_unref(h->n);
     free(h);

@@ -18,7 +18,7 @@
 #include "fs/touch.h"
 
 struct args {
-    bool foreground, allow_other, noinotify;
+    bool foreground, allow_other, noinotify, rotate_key;
     const char *data, *backend, *mount;
 };
 
@@ -35,6 +35,9 @@ static const char usage[] =
     "  --backend WHAT     where sandboxes run: auto (default), e2b, local\n"
     "  -o OPT             allow_other: let other users in by the mode bits\n"
     "                     noinotify: no inotify for changes from below\n"
+    "  --rotate-key       seal the stored keys with a new master key and end;\n"
+    "                     COURIER_PASSPHRASE opens the old one, and\n"
+    "                     COURIER_NEW_PASSPHRASE is the new one's\n"
     "  --tree             print the manual of the tree and end\n"
     "  --version, --help\n"
     "\n"
@@ -95,6 +98,7 @@ static int options(int argc, char **argv)
         {"version", no_argument, NULL, 'V'},
         {"help", no_argument, NULL, 'h'},
         {"tree", no_argument, NULL, 't'},
+        {"rotate-key", no_argument, NULL, 'r'},
         {NULL, 0, NULL, 0},
     };
     struct err e;
@@ -124,6 +128,9 @@ static int options(int argc, char **argv)
         case 't':
             print_tree();
             return 1;
+        case 'r':
+            args.rotate_key = true;
+            break;
         default:
             fputs("Try courierfs --help\n", stderr);
             return 3;
@@ -132,7 +139,9 @@ static int options(int argc, char **argv)
     if (strcmp(args.backend, "auto") && strcmp(args.backend, "e2b") &&
         strcmp(args.backend, "local"))
         return 1 + fail("--backend is auto, e2b or local");
-    if (optind != argc - 1) {
+    if (args.rotate_key && optind == argc)
+        return 0;
+    if (optind != argc - 1 || args.rotate_key) {
         fputs(usage, stderr);
         return 3;
     }
@@ -458,6 +467,17 @@ static int start(void)
     return daemon_run();
 }
 
+static int rotate_key(void)
+{
+    AUTO_FREE char *data = args.data ? xstrdup(args.data) : data_default();
+    struct err e = {0};
+
+    if (courier_rotate_key(data, &e))
+        return fail(e.text);
+    printf("courier: the keys in %s have a new master key\n", data);
+    return 0;
+}
+
 static void log_setup(void)
 {
     static const char *const names[] = {"err", "warn", "info", "debug"};
@@ -481,6 +501,8 @@ int main(int argc, char **argv)
     harden();
     log_setup();
     raise_files();
+    if (args.rotate_key)
+        return rotate_key();
     if (mount_check(args.mount, &mount, &e))
         return fail(e.text);
     args.mount = mount;

@@ -57,6 +57,9 @@ static _Noreturn void child(int fd, pid_t parent)
         fd = 3;
     }
     close_range(4, ~0u, 0);
+    /* it was forked before the daemon has taken the keys out of there */
+    for (char **v = environ; *v; v++)
+        explicit_bzero(*v, strlen(*v));
     for (int i = 0; i < 3; i++) {
         int null = open("/dev/null", O_RDWR);
 

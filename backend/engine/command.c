@@ -471,13 +471,15 @@ static int token_check(struct tx *tx, struct cmd *m, const struct args *a,
                        struct err *e)
 {
     int64_t hash, had;
+    uint64_t both;
     sqlite3_stmt *q;
 
     if (!a->token)
         return 0;
-    hash = (int64_t)text_hash(m->line, m->n);
+    both = text_hash(m->line, m->n);
     if (m->body)
-        hash ^= (int64_t)text_hash(m->body, m->body_n) * 31;
+        both ^= text_hash(m->body, m->body_n) * 31;
+    hash = (int64_t)both;
     q = db_query(tx->db,
                  "SELECT hash FROM token WHERE ctl=? AND object=? AND token=?",
                  "iis", (int64_t)m->which, m->o.id, a->token);

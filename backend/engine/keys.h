@@ -17,5 +17,8 @@ bool key_known(struct db *d, int64_t project, const char *name);
  */
 int keys_need(struct db *d, int64_t project, const struct tool *t,
               struct err *e);
+/* opens every key with one vault and seals it with another */
+int tx_keys_reseal(struct tx *tx, struct vault *old, struct vault *fresh,
+                   struct err *e);
 
 #endif

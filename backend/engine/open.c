@@ -1,6 +1,7 @@
 /* The life of the backend: what is opened when, and ended in which order. */
 #include "engine/command.h"
 #include "engine/files.h"
+#include "engine/keys.h"
 
 #include <fcntl.h>
 #include <sodium.h>
@@ -82,16 +83,21 @@ static int first_start_fn(struct tx *tx, void *arg, struct err *e)
     return 0;
 }
 
+static void wipe_env(const char *name)
+{
+    char *value = getenv(name);
+
+    if (value)
+        explicit_bzero(value, strlen(value));
+    unsetenv(name);
+}
+
 static int open_vault(struct courier *c, struct err *e)
 {
     AUTO_FREE char *path = xasprintf("%s/vault.key", c->data);
-    char *pass = getenv("COURIER_PASSPHRASE");
-    int r = vault_open(path, pass, &c->vault, e);
+    int r = vault_open(path, getenv("COURIER_PASSPHRASE"), &c->vault, e);
 
-    if (pass) {
-        explicit_bzero(pass, strlen(pass));
-        unsetenv("COURIER_PASSPHRASE");
-    }
+    wipe_env("COURIER_PASSPHRASE");
     return r;
 }
 
@@ -194,6 +200,64 @@ void courier_close(struct courier *c)
     free(c->inotify);
     free(c->last_error);
     free(c);
+}
+
+/* ---- a new master key ---- */
+
+struct rotation {
+    struct vault *old, *fresh;
+};
+
+static int rotate_fn(struct tx *tx, void *arg, struct err *e)
+{
+    struct rotation *v = arg;
+
+    return tx_keys_reseal(tx, v->old, v->fresh, e);
+}
+
+static int rotate_in(struct store *s, struct rotation *v, struct err *e)
+{
+    const char *pass = getenv("COURIER_NEW_PASSPHRASE");
+    int r;
+
+    if (!pass)
+        pass = getenv("COURIER_PASSPHRASE");
+    r = vault_rotate_begin(v->old, pass && *pass ? pass : NULL, &v->fresh, e);
+    if (r == 0)
+        r = store_do(s, rotate_fn, v, e);
+    if (r == 0)
+        r = vault_rotate_commit(v->old, v->fresh, e);
+    return r;
+}
+
+int courier_rotate_key(const char *data, struct err *e)
+{
+    AUTO_FREE char *db = xasprintf("%s/courier.db", data);
+    AUTO_FREE char *key = xasprintf("%s/vault.key", data);
+    struct rotation v = {NULL, NULL};
+    struct store *s = NULL;
+    int r = check_dir(data, e);
+
+    if (r == 0 && (access(db, F_OK) < 0 || access(key, F_OK) < 0))
+        return err_set(e, ENOENT, "there is no record in %s", data);
+    if (r == 0)
+        r = take_lock(data, &lock_fd, e);
+    if (r == 0)
+        r = vault_open(key, getenv("COURIER_PASSPHRASE"), &v.old, e);
+    if (r == 0)
+        r = store_open(db, engine_migrations, NULL, NULL, &s, e);
+    if (r == 0)
+        r = rotate_in(s, &v, e);
+    if (s)
+        store_close(s);
+    vault_close(v.fresh);
+    vault_close(v.old);
+    wipe_env("COURIER_PASSPHRASE");
+    wipe_env("COURIER_NEW_PASSPHRASE");
+    if (lock_fd >= 0)
+        close(lock_fd);
+    lock_fd = -1;
+    return r;
 }
 
 char *courier_backend_words(struct courier *c)

@@ -331,11 +331,11 @@ static int clone_failed(const struct repo *r, struct buf *said,
     tail = tail_of(said, 400);
     text_printable(&why, tail, strlen(tail), 0);
     if (closed && geteuid() == 0)
-        return err_set(e, EIO,
+        return err_set(e, EINVAL,
                        "the repository can't be cloned: the sandbox's user "
                        "may not read %s%s (chmod -R o+rX lets it)",
                        git_path(r->url), closed);
-    return err_set(e, passing(tail) ? EPROTO : EIO,
+    return err_set(e, passing(tail) ? EPROTO : EINVAL,
                    "the repository can't be cloned: %s", buf_str(&why));
 }
 
@@ -426,7 +426,7 @@ static int run_setup(struct courier *c, struct sandbox *s,
             b->p[--b->n] = 0;
 
         text_printable(&why, tail_of(b, 300), strlen(tail_of(b, 300)), 0);
-        rc = err_set(e, EIO, "setup exited %d: %s", res.exit_code,
+        rc = err_set(e, EINVAL, "setup exited %d: %s", res.exit_code,
                      buf_str(&why));
     }
     e2b_result_clear(&res);
@@ -452,7 +452,7 @@ int repo_setup(struct courier *c, struct sandbox *s,
         rc = choose_names(c, s, &r, e);
         /* these are words about the VM and its provider to the caller */
         if ((rc == -ENOENT || rc == -EACCES) && e)
-            rc = -(e->code = EIO);
+            rc = -(e->code = EINVAL);
     }
     n = (struct names){s->id, r.branch, r.base};
     if (rc == 0)

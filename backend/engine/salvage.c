@@ -184,12 +184,12 @@ static void prefix_of(struct save *v, const char *dir, char out[80])
         n++;
     }
     out[n] = 0;
-    mark = xasprintf("/%s-", out);
+    mark = xasprintf("/%s-/", out);
     if (strstr(buf_str(&v->prefixes), mark))
         n += (size_t)snprintf(out + n, 80 - n, "-%zu", v->prefixes.n);
     out[n++] = '-';
     out[n] = 0;
-    buf_addf(&v->prefixes, "/%s", out);
+    buf_addf(&v->prefixes, "/%s/", out);
 }
 
 /* at: "", or the words that tell which repository */
@@ -215,16 +215,65 @@ static int come_home(struct save *v, const char *dir, const char *prefix,
     return rc;
 }
 
-static int settle(struct save *v, const char *dir, const char *result,
+/* a name as the script wrote it: \\t \\n \\r \\\\ are one byte each */
+static void unescape(char *s)
+{
+    char *to = s;
+
+    for (; *s; s++) {
+        if (*s == '\\' && s[1])
+            switch (*++s) {
+            case 't': *to++ = '\t'; continue;
+            case 'n': *to++ = '\n'; continue;
+            case 'r': *to++ = '\r'; continue;
+            }
+        *to++ = *s;
+    }
+    *to = 0;
+}
+
+/*
+ * What the VM says of itself may be false: has the remote the commit that
+ * "BRANCH SHA12" names? Where it can't be asked from here, the VM's word
+ * counts.
+ */
+static bool arrived(struct save *v, const char *said)
+{
+    const char *space = strchr(said, ' '), *sha;
+    AUTO_FREE char *branch = NULL;
+    struct git_refs refs;
+    bool there;
+
+    if (v->r->path || !v->r->url)
+        return true;
+    if (!space || strlen(space + 1) < 12)
+        return false;
+    branch = xmemdup0(said, (size_t)(space - said));
+    if (git_ls_remote(v->r->url, &v->r->auth, &refs, NULL) < 0)
+        return true;
+    sha = git_refs_find(&refs, branch);
+    there = sha && !strncmp(sha, space + 1, 12);
+    git_refs_clear(&refs);
+    return there;
+}
+
+static int settle(struct save *v, char *dir, const char *result,
                   const char *said)
 {
     AUTO_BUF struct buf shown = {0}, at = {0};
-    bool project = !strcmp(dir, PROJECT_DIR);
-    bool pushed = !strcmp(result, "pushed");
+    bool project, pushed = !strcmp(result, "pushed");
     const char *why;
     char prefix[80];
 
+    unescape(dir);
+    project = !strcmp(dir, PROJECT_DIR);
     text_printable(&shown, said, strlen(said), 0);
+    if (pushed && project && !arrived(v, said)) {
+        pushed = false;
+        result = "failed";
+        buf_clear(&shown);
+        buf_adds(&shown, "the remote does not have what was pushed");
+    }
     if (!project) {
         text_printable(&at, dir, strlen(dir), 0);
         buf_adds(&at, ": ");

@@ -27,7 +27,7 @@ bounded() { # FILE COMMAND...: its output, given up beyond max bytes
 }
 
 there() {
-    git --git-dir="$tmp/there" "$@"
+    g --git-dir="$tmp/there" "$@"
 }
 
 make_bundle() {
@@ -50,8 +50,8 @@ make_bundle() {
             there update-ref "refs/heads/$b" "$sha"
     done <"$tmp/refs"
     if [ -n "$(there rev-list -n 1 --branches "${not[@]}")" ]; then
-        bounded commits.bundle git --git-dir="$tmp/there" bundle create -q - \
-            --branches "${not[@]}"
+        bounded commits.bundle git "${quiet[@]}" --git-dir="$tmp/there" \
+            bundle create -q - --branches "${not[@]}"
     fi
     unset GIT_OBJECT_DIRECTORY
 }
@@ -63,8 +63,8 @@ make_index() {
 }
 
 make_patch() {
-    bounded worktree.patch git diff --binary --no-ext-diff --no-textconv \
-        --no-color "${tip:-$empty}" --
+    bounded worktree.patch git "${quiet[@]}" diff --binary --no-ext-diff \
+        --no-textconv --no-color "${tip:-$empty}" --
 }
 
 # files that neither the tip has nor a rule ignores, while they fit
