@@ -37,7 +37,7 @@ struct oid {
 
 /* what of an object can change; a view names those it shows */
 enum aspect {
-    ASPECT_STATUS = 1 << 0,   /* status, reason (status of root, project) */
+    ASPECT_STATUS = 1 << 0, /* status, reason (status of root, project) */
     ASPECT_AGENT = 1 << 1,
     ASPECT_DOCS = 1 << 2,     /* config, prompt, env, keys: any document */
     ASPECT_MESSAGES = 1 << 3, /* the streams messages and messages.jsonl */
@@ -53,16 +53,16 @@ enum aspect {
     ASPECT_LEARN = 1 << 13,
     ASPECT_BRANCH = 1 << 14,
     ASPECT_DIFF = 1 << 15,
-    ASPECT_CTL = 1 << 16,    /* outcomes of commands */
-    ASPECT_NAMES = 1 << 17,  /* objects listed in it came, went, moved */
+    ASPECT_CTL = 1 << 16,   /* outcomes of commands */
+    ASPECT_NAMES = 1 << 17, /* objects listed in it came, went, moved */
     ASPECT_BOARD = 1 << 18,
     ASPECT_SALVAGE = 1 << 19,
     ASPECT_PROGRESS = 1 << 20, /* progress, steps, timeline of a run */
-    ASPECT_OUT = 1 << 21,    /* stdout of an exec */
-    ASPECT_ERR = 1 << 22,    /* stderr of an exec */
-    ASPECT_QUEUE = 1 << 23,  /* messages queued or done: wait/idle, done */
-    ASPECT_HOST = 1 << 24,   /* local.env, limits */
-    ASPECT_GONE = 1 << 25,   /* the object was purged */
+    ASPECT_OUT = 1 << 21,      /* stdout of an exec */
+    ASPECT_ERR = 1 << 22,      /* stderr of an exec */
+    ASPECT_QUEUE = 1 << 23,    /* messages queued or done: wait/idle, done */
+    ASPECT_HOST = 1 << 24,     /* local.env, limits */
+    ASPECT_GONE = 1 << 25,     /* the object was purged */
 };
 /* the name of the file that shows this aspect, for wait/change: "status",
  * "agent", "messages", ...; NULL for what has none */
@@ -362,8 +362,7 @@ int courier_doc_list(struct courier *c, struct oid owner, const char *dir,
  * by themselves (for a write that goes on). Pure.
  */
 int courier_doc_check(struct courier *c, struct oid owner, const char *path,
-                      const void *p, size_t n, bool lines_only,
-                      struct err *e);
+                      const void *p, size_t n, bool lines_only, struct err *e);
 /* may it be written or made at all now? -EBUSY, -EPERM, -EINVAL (name) */
 int courier_doc_may(struct courier *c, struct oid owner, const char *path,
                     struct err *e);

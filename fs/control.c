@@ -38,7 +38,7 @@ struct control {
     struct op *ops;
     struct buf line; /* unfinished */
     uint64_t line_owner;
-    int pending; /* -errno for the next write: its line has failed */
+    int pending;  /* -errno for the next write: its line has failed */
     int poisoned; /* -errno: something has failed, nothing more is done */
     bool in_body, body_new, body_put;
     int64_t body_id;
@@ -153,8 +153,8 @@ static void body_flush(struct op *op)
         return;
     }
     c->body_new = false;
-    courier_body_put(fs.c, c->body_id, buf_str(&c->body), c->body.n,
-                     call_done, call_new(put_done, op));
+    courier_body_put(fs.c, c->body_id, buf_str(&c->body), c->body.n, call_done,
+                     call_new(put_done, op));
 }
 
 static void begin_done(int code, const struct err *e, const char *made,
@@ -214,8 +214,8 @@ static void line_run(struct op *op, size_t n)
     struct oid o = c->h->n->o;
 
     if (courier_line_check(c->which, line, n, NULL) == 1)
-        courier_body_begin(fs.c, o, c->which, line, n, &c->body_id,
-                           call_done, call_new(begin_done, op));
+        courier_body_begin(fs.c, o, c->which, line, n, &c->body_id, call_done,
+                           call_new(begin_done, op));
     else
         courier_command(fs.c, o, c->which, line, n, call_done,
                         call_new(line_done, op));
@@ -337,8 +337,7 @@ static int control_render(struct handle *h)
 {
     if (!handle_reads(h) || !h->n->row->shows || has_own_outcomes(h))
         return 0;
-    return courier_view(fs.c, h->n->o, (enum view)h->n->row->shows,
-                        &h->text);
+    return courier_view(fs.c, h->n->o, (enum view)h->n->row->shows, &h->text);
 }
 
 static void control_open(fuse_req_t req, struct node *n,
@@ -405,8 +404,7 @@ static void op_new(fuse_req_t req, struct handle *h, const char *p, size_t n,
 }
 
 static void control_write(fuse_req_t req, struct handle *h, const char *p,
-                          size_t n, off_t off,
-                          const struct fuse_file_info *fi)
+                          size_t n, off_t off, const struct fuse_file_info *fi)
 {
     (void)off;
     if (n)

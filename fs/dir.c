@@ -43,10 +43,9 @@ bool row_present(const struct row *r, struct oid o)
 
 static bool is_trash(const struct node *dir)
 {
-    return dir->trash ||
-           (dir->row->kind == K_LIST &&
-            (dir->row->what == LIST_TRASH ||
-             dir->row->what == LIST_PROJECTS_TRASH));
+    return dir->trash || (dir->row->kind == K_LIST &&
+                          (dir->row->what == LIST_TRASH ||
+                           dir->row->what == LIST_PROJECTS_TRASH));
 }
 
 static int find_in_list(struct node *dir, const char *name, struct key *k)
@@ -169,8 +168,8 @@ static bool list_add(struct listing *l, const char *name, uint64_t ino,
     return true;
 }
 
-static bool list_key(struct listing *l, const char *name,
-                     const struct key *k, int64_t cookie)
+static bool list_key(struct listing *l, const char *name, const struct key *k,
+                     int64_t cookie)
 {
     struct key here = *k;
 
@@ -196,8 +195,8 @@ static bool list_rows(struct listing *l, int64_t after)
 
     for (int i = R_ROOT + 1; i < row_count(); i++) {
         const struct row *r = row_at(i);
-        struct key k = {.row = r, .o = l->dir->o,
-                        .path = row_is_link(r) ? NULL : r->path};
+        struct key k = {
+            .row = r, .o = l->dir->o, .path = row_is_link(r) ? NULL : r->path};
 
         if ((int)r->parent != id || !r->name || i + COOKIE_ROWS <= after)
             continue;
@@ -212,15 +211,14 @@ static bool list_rows(struct listing *l, int64_t after)
     return true;
 }
 
-static bool list_object(void *arg, int64_t row, const char *name,
-                        struct oid o)
+static bool list_object(void *arg, int64_t row, const char *name, struct oid o)
 {
     struct listing *l = arg;
     struct key k = {.row = row_of_object(o.kind), .o = o};
 
     if (l->dir->row->kind == K_LINKS)
-        k = (struct key){.row = row_get(R_MEMBER), .o = l->dir->o,
-                         .path = name};
+        k = (struct key){
+            .row = row_get(R_MEMBER), .o = l->dir->o, .path = name};
     if (!k.row)
         return true;
     return list_key(l, name, &k, cookie_list + row);
@@ -232,7 +230,8 @@ static bool list_doc(void *arg, int64_t row, const char *name,
     struct listing *l = arg;
     AUTO_FREE char *path = path_join(l->base, name);
     struct key k = {.row = row_get(d->dir ? R_DOCSUB : R_DOCFILE),
-                    .o = l->dir->o, .path = path};
+                    .o = l->dir->o,
+                    .path = path};
 
     if (doc_in_memory(l->dir->o, path) || doc_hidden(l->dir->o, path))
         return true;

@@ -18,9 +18,9 @@ static size_t doc_count;
 bool doc_scratch_name(const char *name)
 {
     static const char *const forms[] = {
-        "4913",  "*~",     ".*.sw?", ".#*",   "#*#",   "sed??????",
-        "*.lock", "*.tmp", "*.orig", "*.rej", "*.new", "*.bak",
-        ".*.??????", ".*.swpx", "Cu??????",
+        "4913",      "*~",     ".*.sw?",    ".#*",     "#*#",
+        "sed??????", "*.lock", "*.tmp",     "*.orig",  "*.rej",
+        "*.new",     "*.bak",  ".*.??????", ".*.swpx", "Cu??????",
     };
 
     for (size_t i = 0; i < ARRAY_LEN(forms); i++)
@@ -220,15 +220,15 @@ static bool list_one(struct docfile *d, int64_t after, doc_memory_fn fn,
     if (alone && d->seq * 2 > after) {
         struct key k = {
             .row = row_get(d->kind == DOC_LINK ? R_DOCLINK : R_DOCFILE),
-            .o = d->o, .path = d->path};
+            .o = d->o,
+            .path = d->path};
 
         if (!fn(arg, d->seq * 2, name, &k))
             return false;
     }
     if (d->has_rejected && d->seq * 2 + 1 > after) {
         AUTO_FREE char *path = xasprintf("%s.rejected", d->path);
-        struct key k = {.row = row_get(R_REJECTED), .o = d->o,
-                        .path = path};
+        struct key k = {.row = row_get(R_REJECTED), .o = d->o, .path = path};
 
         return fn(arg, d->seq * 2 + 1, base_name(path), &k);
     }
@@ -394,6 +394,5 @@ int doc_timeout(int64_t now)
     }
     if (first == INT64_MAX)
         return -1;
-    return first <= now ? 0 : first - now > 60000 ? 60000
-                                                  : (int)(first - now);
+    return first <= now ? 0 : first - now > 60000 ? 60000 : (int)(first - now);
 }

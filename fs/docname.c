@@ -45,9 +45,8 @@ static bool exists(struct node *dir, const char *name)
 
 /* ---- create ---- */
 
-static void reply_created(fuse_req_t req, struct node *dir,
-                          const char *name, struct docfile *d,
-                          struct fuse_file_info *fi)
+static void reply_created(fuse_req_t req, struct node *dir, const char *name,
+                          struct docfile *d, struct fuse_file_info *fi)
 {
     struct fuse_entry_param e = {0};
     AUTO_FREE char *path = NULL;
@@ -88,8 +87,8 @@ static struct docfile *scratch_new(struct oid o, const char *path,
     return d;
 }
 
-static void create_scratch(fuse_req_t req, struct node *dir,
-                           const char *name, const char *path, mode_t mode,
+static void create_scratch(fuse_req_t req, struct node *dir, const char *name,
+                           const char *path, mode_t mode,
                            struct fuse_file_info *fi)
 {
     struct err e = {0};
@@ -100,9 +99,9 @@ static void create_scratch(fuse_req_t req, struct node *dir,
     if (r)
         refuse_name(req, dir, name, r, e.text);
     else
-        reply_created(req, dir, name,
-                      scratch_new(dir->o, path, mode,
-                                  dir->row->kind != K_DOCDIR), fi);
+        reply_created(
+            req, dir, name,
+            scratch_new(dir->o, path, mode, dir->row->kind != K_DOCDIR), fi);
 }
 
 void doc_create(fuse_req_t req, struct node *dir, const char *name,
@@ -147,8 +146,8 @@ void doc_create(fuse_req_t req, struct node *dir, const char *name,
 
 /* ---- unlink ---- */
 
-static void unlink_stored(fuse_req_t req, struct node *dir,
-                          const char *path, bool fixed)
+static void unlink_stored(fuse_req_t req, struct node *dir, const char *path,
+                          bool fixed)
 {
     struct docfile *d = docmem_find(dir->o, path);
     bool created = d && d->created;
@@ -172,8 +171,7 @@ static void unlink_stored(fuse_req_t req, struct node *dir,
 
 static void unlink_rejected(struct oid o, const char *path)
 {
-    AUTO_FREE char *base =
-        xmemdup0(path, strlen(path) - strlen(".rejected"));
+    AUTO_FREE char *base = xmemdup0(path, strlen(path) - strlen(".rejected"));
     struct docfile *d = docmem_find(o, base);
 
     if (!d)
@@ -212,8 +210,8 @@ void doc_unlink(fuse_req_t req, struct node *dir, const char *name)
 
 struct moving {
     fuse_req_t req;
-    struct docfile *d;  /* what is saved under its new name */
-    struct oid o;       /* where it came from */
+    struct docfile *d; /* what is saved under its new name */
+    struct oid o;      /* where it came from */
     char *from;
     enum target source;
 };
@@ -260,8 +258,7 @@ static int text_of(struct oid o, const char *path, struct buf *out)
 }
 
 static void save_as(fuse_req_t req, struct node *from, const char *path,
-                    enum target source, struct node *to,
-                    const char *newpath)
+                    enum target source, struct node *to, const char *newpath)
 {
     struct docfile *src = docmem_find(from->o, path);
     AUTO_BUF struct buf text = {0};
@@ -312,8 +309,8 @@ static void set_aside(fuse_req_t req, struct node *from, const char *path,
     fuse_reply_err(req, 0);
 }
 
-static void rename_scratch(fuse_req_t req, struct docfile *d,
-                           struct node *to, const char *newpath)
+static void rename_scratch(fuse_req_t req, struct docfile *d, struct node *to,
+                           const char *newpath)
 {
     struct docfile *old = docmem_find(to->o, newpath);
 
@@ -332,8 +329,7 @@ struct renaming {
     char *from, *to;
 };
 
-static void renamed(int code, const struct err *e, const char *made,
-                    void *arg)
+static void renamed(int code, const struct err *e, const char *made, void *arg)
 {
     struct renaming *n = arg;
 
@@ -347,9 +343,8 @@ static void renamed(int code, const struct err *e, const char *made,
     free(n);
 }
 
-static void rename_stored(fuse_req_t req, struct node *from,
-                          const char *path, struct node *to,
-                          const char *newpath)
+static void rename_stored(fuse_req_t req, struct node *from, const char *path,
+                          struct node *to, const char *newpath)
 {
     struct renaming *n = xcalloc(1, sizeof(*n));
 
@@ -413,8 +408,8 @@ void doc_rename(fuse_req_t req, struct node *from, const char *name,
     else if (row_is_dir(k.row) && !oid_same(from->o, to->o))
         fuse_reply_err(req, EPERM);
     else if (row_is_dir(k.row) ||
-             (s == T_STORED && t == T_STORED &&
-              oid_same(from->o, to->o) && !(d && d->created)))
+             (s == T_STORED && t == T_STORED && oid_same(from->o, to->o) &&
+              !(d && d->created)))
         rename_stored(req, from, path, to, newpath);
     else if (t == T_SCRATCH)
         set_aside(req, from, path, s == T_FIXED, to, newpath);

@@ -166,8 +166,7 @@ struct handle *doc_handle(struct node *n, struct docfile *d,
     return h;
 }
 
-static void doc_open(fuse_req_t req, struct node *n,
-                     struct fuse_file_info *fi)
+static void doc_open(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
 {
     struct docfile *d = docmem_find(n->o, n->path);
     bool writes = (fi->flags & O_ACCMODE) != O_RDONLY;
@@ -216,8 +215,7 @@ static void read_stored(fuse_req_t req, struct handle *h, size_t size,
         reply_bytes(req, &h->text, size, off);
 }
 
-static void doc_read(fuse_req_t req, struct handle *h, size_t size,
-                     off_t off)
+static void doc_read(fuse_req_t req, struct handle *h, size_t size, off_t off)
 {
     struct docfile *d = h->doc ? h->doc : docmem_find(h->n->o, h->n->path);
 
@@ -274,8 +272,7 @@ static void doc_write(fuse_req_t req, struct handle *h, const char *p,
     }
     at = h->flags & O_APPEND ? d->draft.n : (size_t)off;
     if (off < 0 || at > size_limit(d) || n > size_limit(d) - at) {
-        err_set(&e, EFBIG, "too large: it may have %zu bytes",
-                size_limit(d));
+        err_set(&e, EFBIG, "too large: it may have %zu bytes", size_limit(d));
         spoil(req, h, -EFBIG, &e);
         return;
     }
@@ -332,8 +329,7 @@ static void doc_release(struct handle *h)
         return;
     d->writers -= handle_writes(h);
     if (handle_writes(h) && !d->writers && d->kind == DOC_STORED) {
-        if (!d->gone && !h->spoilt &&
-            (d->dirty || d->emptied || d->created))
+        if (!d->gone && !h->spoilt && (d->dirty || d->emptied || d->created))
             doc_save(d, &d->draft, d->mode, after_nothing, NULL);
         else if (h->spoilt)
             d->created = false;
@@ -452,8 +448,7 @@ static void truncate_stored(fuse_req_t req, struct node *n, size_t size)
 static bool set_size(fuse_req_t req, struct node *n, struct handle *h,
                      size_t size)
 {
-    struct docfile *d = h && h->doc ? h->doc
-                                    : docmem_find(n->o, n->path);
+    struct docfile *d = h && h->doc ? h->doc : docmem_find(n->o, n->path);
     int r;
 
     if (!d || (!h && d->kind == DOC_STORED && !d->writers)) {
@@ -476,8 +471,7 @@ static bool set_size(fuse_req_t req, struct node *n, struct handle *h,
 void doc_setattr(fuse_req_t req, struct node *n, struct handle *h,
                  const struct stat *st, int to_set)
 {
-    struct docfile *d = h && h->doc ? h->doc
-                                    : docmem_find(n->o, n->path);
+    struct docfile *d = h && h->doc ? h->doc : docmem_find(n->o, n->path);
     unsigned mode = st->st_mode & 0100 ? 0700 : 0600;
 
     if (n->row->kind != K_DOC) {
@@ -490,8 +484,8 @@ void doc_setattr(fuse_req_t req, struct node *n, struct handle *h,
     if (to_set & FUSE_SET_ATTR_MODE) {
         if (d && (d->kind == DOC_SCRATCH || d->created || d->writers))
             d->mode = mode;
-        if (doc_keeps_mode(n->path) && !(d && (d->kind == DOC_SCRATCH ||
-                                            d->created))) {
+        if (doc_keeps_mode(n->path) &&
+            !(d && (d->kind == DOC_SCRATCH || d->created))) {
             courier_doc_chmod(fs.c, n->o, n->path, mode, call_done,
                               call_new(set_done, setting_new(req, n)));
             return;

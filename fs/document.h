@@ -23,22 +23,22 @@ struct docfile {
     struct oid o;
     char *path;
     enum doc_kind kind;
-    unsigned refs;    /* open files and saves under way */
-    unsigned writers; /* of those, open for writing */
-    int64_t seq;      /* place in a listing */
-    bool named;       /* found by its path */
-    bool gone;        /* removed while open: nothing of it is saved */
-    bool fixed;       /* of a directory whose names are fixed */
-    bool created;     /* not in the record yet */
+    unsigned refs;      /* open files and saves under way */
+    unsigned writers;   /* of those, open for writing */
+    int64_t seq;        /* place in a listing */
+    bool named;         /* found by its path */
+    bool gone;          /* removed while open: nothing of it is saved */
+    bool fixed;         /* of a directory whose names are fixed */
+    bool created;       /* not in the record yet */
     int64_t away_until; /* ms; the name is hidden till then; 0: it is there */
-    bool drafting;    /* draft is what is being written */
-    bool dirty;       /* and has to be saved at a flush */
-    bool emptied;     /* by its open: saved at the end if nothing follows */
-    struct buf draft; /* of a scratch file its content */
-    unsigned writes;  /* counts changes of the draft */
-    unsigned mode;    /* 0: as it is */
+    bool drafting;      /* draft is what is being written */
+    bool dirty;         /* and has to be saved at a flush */
+    bool emptied;       /* by its open: saved at the end if nothing follows */
+    struct buf draft;   /* of a scratch file its content */
+    unsigned writes;    /* counts changes of the draft */
+    unsigned mode;      /* 0: as it is */
     int64_t mtime_ns;
-    char *target;     /* of a DOC_LINK */
+    char *target; /* of a DOC_LINK */
     bool has_rejected;
     struct buf rejected;
     int64_t rejected_ns;
@@ -50,10 +50,10 @@ struct docfile {
 struct docfile *docmem_find(struct oid o, const char *path); /* or NULL */
 struct docfile *docmem_get(struct oid o, const char *path);  /* or made */
 void docmem_ref(struct docfile *d);
-void docmem_unref(struct docfile *d); /* frees what holds nothing */
+void docmem_unref(struct docfile *d);  /* frees what holds nothing */
 void docmem_settle(struct docfile *d); /* the same without a ref */
 void docmem_remove(struct docfile *d); /* the name goes, open files stay */
-bool docmem_full(size_t more); /* is there no room for more scratch? */
+bool docmem_full(size_t more);         /* is there no room for more scratch? */
 void doc_reject(struct docfile *d, const struct err *e, const struct buf *b);
 void doc_unreject(struct docfile *d);
 void doc_hide(struct oid o, const char *path, bool fixed);

@@ -261,7 +261,9 @@ static bool is_escaped(const char *name)
 static void entry_reply(fuse_req_t req, struct node *dir, const char *path,
                         const struct courier_entry *e)
 {
-    struct key k = {.row = vm_row(e->type), .o = dir->o, .path = path,
+    struct key k = {.row = vm_row(e->type),
+                    .o = dir->o,
+                    .path = path,
                     .trash = dir->trash};
     struct node *n;
 
@@ -284,7 +286,8 @@ void vm_reply_entry(struct vmcall *k, struct node *dir,
 static void looked_up(struct vmcall *k, int code)
 {
     if (code == -ENOENT && is_escaped(k->name)) {
-        snprintf(k->words, sizeof(k->words), "the name behind this one is "
+        snprintf(k->words, sizeof(k->words),
+                 "the name behind this one is "
                  "not UTF-8 and can't be asked for; rename it in the VM");
         code = -EINVAL;
     }

@@ -80,8 +80,8 @@ void vm_mkdir(fuse_req_t req, struct node *dir, const char *name);
 void vm_remove(fuse_req_t req, struct node *dir, const char *name);
 void vm_rename(fuse_req_t req, struct node *from, const char *name,
                struct node *to, const char *newname);
-void vm_create(fuse_req_t req, struct node *dir, const char *name,
-               mode_t mode, struct fuse_file_info *fi);
+void vm_create(fuse_req_t req, struct node *dir, const char *name, mode_t mode,
+               struct fuse_file_info *fi);
 void vm_opendir(fuse_req_t req, struct node *n, struct fuse_file_info *fi);
 void vm_readdir(fuse_req_t req, struct handle *h, size_t size, off_t off);
 void vm_closedir(struct handle *h);

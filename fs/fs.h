@@ -21,9 +21,9 @@ struct fs {
     char *data;
     char *mounted_by;
     int64_t started_ns;
-    bool ending; /* no park is taken any more */
+    bool ending;    /* no park is taken any more */
     int commanders; /* controls that are open for writing */
-    pid_t toucher; /* the child whose SETATTRs mean nothing; 0 none */
+    pid_t toucher;  /* the child whose SETATTRs mean nothing; 0 none */
     bool inotify;
 };
 extern struct fs fs;
@@ -48,9 +48,9 @@ struct handle {
     struct docfile *doc;
     struct vmfile *vm;
     struct fuse_pollhandle *ph;
-    bool listed;              /* in obj->polled */
-    struct handle *poll_next; /* of obj->polled */
-    struct object *obj;       /* held while listed */
+    bool listed;                /* in obj->polled */
+    struct handle *poll_next;   /* of obj->polled */
+    struct object *obj;         /* held while listed */
     struct handle *prev, *next; /* of all that are open */
 };
 struct handle *handle_of(const struct fuse_file_info *fi);
@@ -69,8 +69,7 @@ struct file_ops {
     void (*read)(fuse_req_t, struct handle *, size_t, off_t);
     void (*write)(fuse_req_t, struct handle *, const char *, size_t, off_t,
                   const struct fuse_file_info *);
-    void (*flush)(fuse_req_t, struct handle *,
-                  const struct fuse_file_info *);
+    void (*flush)(fuse_req_t, struct handle *, const struct fuse_file_info *);
     void (*fsync)(fuse_req_t, struct handle *);
     void (*release)(struct handle *);
     unsigned (*poll)(struct handle *); /* what is ready now */

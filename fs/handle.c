@@ -125,8 +125,8 @@ static const struct file_ops *waiting_ops(enum kind k)
 /* can that change be what the read waits for? */
 static bool concerns(const struct row *r, uint64_t aspects)
 {
-    static const uint64_t talk = ASPECT_MESSAGES | ASPECT_LOG |
-        ASPECT_SETUP | ASPECT_EVENTS | ASPECT_BOARD | ASPECT_CTL;
+    static const uint64_t talk = ASPECT_MESSAGES | ASPECT_LOG | ASPECT_SETUP |
+                                 ASPECT_EVENTS | ASPECT_BOARD | ASPECT_CTL;
 
     if (r->kind == K_CHANGE)
         return true;

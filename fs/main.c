@@ -35,7 +35,8 @@ static const char usage[] =
     "  --backend WHAT     where sandboxes run: auto (default), e2b, local\n"
     "  -o OPT             allow_other: let other users in by the mode bits\n"
     "                     noinotify: no inotify for changes from below\n"
-    "  --rotate-key       seal the stored keys with a new master key and end;\n"
+    "  --rotate-key       seal the stored keys with a new master key and "
+    "end;\n"
     "                     COURIER_PASSPHRASE opens the old one, and\n"
     "                     COURIER_NEW_PASSPHRASE is the new one's\n"
     "  --tree             print the manual of the tree and end\n"
@@ -57,8 +58,8 @@ static int fail(const char *text)
 /* what mount(8) says of every mount, and is so in any case */
 static bool is_given(const char *word)
 {
-    static const char *const words[] = {"rw", "nosuid", "nodev", "noexec",
-                                        "default_permissions", "", NULL};
+    static const char *const words[] = {
+        "rw", "nosuid", "nodev", "noexec", "default_permissions", "", NULL};
 
     return text_is_word(word, words);
 }
@@ -74,8 +75,10 @@ static int option_words(const char *words, struct err *e)
         else if (!strcmp(w, "noinotify"))
             args.noinotify = true;
         else if (!is_given(w))
-            return err_set(e, EINVAL, "unknown option -o %s (there are "
-                           "allow_other and noinotify)", w);
+            return err_set(e, EINVAL,
+                           "unknown option -o %s (there are "
+                           "allow_other and noinotify)",
+                           w);
     }
     return 0;
 }
@@ -224,8 +227,7 @@ static void tell(bool ok, const char *text)
     AUTO_BUF struct buf b = {0};
 
     if (tell_fd < 0) {
-        fprintf(ok ? stdout : stderr, "%s%s\n", ok ? "" : "courierfs: ",
-                text);
+        fprintf(ok ? stdout : stderr, "%s%s\n", ok ? "" : "courierfs: ", text);
         fflush(stdout);
         return;
     }
@@ -255,13 +257,13 @@ static int hear(int fd, pid_t child)
     char part[512];
     ssize_t n;
 
-    while ((n = read(fd, part, sizeof(part))) > 0 ||
-           (n < 0 && errno == EINTR))
+    while ((n = read(fd, part, sizeof(part))) > 0 || (n < 0 && errno == EINTR))
         if (n > 0)
             buf_add(&b, part, (size_t)n);
     if (!b.n) {
         AUTO_FREE char *text = xasprintf("the daemon ended before it was "
-                                         "ready, see %s/log", fs.data);
+                                         "ready, see %s/log",
+                                         fs.data);
 
         waitpid(child, NULL, 0);
         return fail(text);
@@ -349,16 +351,18 @@ static void say_started(void)
     line = xasprintf("courier: mounted on %s, data in %s, backend %s%s",
                      args.mount, fs.data, backend,
                      args.allow_other ? ", other users let in by the mode "
-                                        "bits (allow_other)" : "");
+                                        "bits (allow_other)"
+                                      : "");
     tell(true, line);
     log_msg(LOG_INFO, "%s", line);
 }
 
 static int session_open(struct err *e)
 {
-    AUTO_FREE char *opts = xasprintf(
-        "default_permissions,nosuid,nodev,noexec,fsname=courier,"
-        "subtype=courier%s", args.allow_other ? ",allow_other" : "");
+    AUTO_FREE char *opts =
+        xasprintf("default_permissions,nosuid,nodev,noexec,fsname=courier,"
+                  "subtype=courier%s",
+                  args.allow_other ? ",allow_other" : "");
     char *argv[] = {"courierfs", "-o", opts, NULL};
     struct fuse_args fa = FUSE_ARGS_INIT(3, argv);
 
@@ -371,8 +375,9 @@ static int session_open(struct err *e)
                        args.allow_other && geteuid()
                            ? " (allow_other needs user_allow_other in "
                              "/etc/fuse.conf)"
-                           : access("/dev/fuse", R_OK | W_OK)
-                           ? " (/dev/fuse can't be opened)" : "");
+                       : access("/dev/fuse", R_OK | W_OK)
+                           ? " (/dev/fuse can't be opened)"
+                           : "");
     return 0;
 }
 
@@ -512,7 +517,7 @@ int main(int argc, char **argv)
         return fail("the data directory is below the mount point");
     fs.uid = geteuid();
     fs.gid = getegid();
-    fs.mounted_by = pw ? xstrdup(pw->pw_name)
-                       : xasprintf("%u", (unsigned)fs.uid);
+    fs.mounted_by =
+        pw ? xstrdup(pw->pw_name) : xasprintf("%u", (unsigned)fs.uid);
     return start();
 }

@@ -14,7 +14,7 @@ extern char **environ;
 
 void mount_detach(const char *dir)
 {
-    char *const argv[] = {"fusermount3", "-u", "-z", "-q", "--",
+    char *const argv[] = {"fusermount3",          "-u", "-z", "-q", "--",
                           (char *)(uintptr_t)dir, NULL};
     posix_spawn_file_actions_t fa;
     pid_t pid;
@@ -33,11 +33,14 @@ static int missing(const char *dir, struct err *e)
     struct passwd *pw = getpwuid(geteuid());
 
     if (geteuid() && pw)
-        return err_set(e, ENOENT, "the mount point %s does not exist; make "
-                       "it with: sudo install -d -o %s %s", dir,
-                       pw->pw_name, dir);
-    return err_set(e, ENOENT, "the mount point %s does not exist; make it "
-                   "with: mkdir -p %s", dir, dir);
+        return err_set(e, ENOENT,
+                       "the mount point %s does not exist; make "
+                       "it with: sudo install -d -o %s %s",
+                       dir, pw->pw_name, dir);
+    return err_set(e, ENOENT,
+                   "the mount point %s does not exist; make it "
+                   "with: mkdir -p %s",
+                   dir, dir);
 }
 
 static int first_entry(const char *dir, char **name)
@@ -73,9 +76,10 @@ static int check_empty(const char *dir, struct err *e)
     if (r)
         return err_set(e, -r, "the mount point %s: %s", dir, strerror(-r));
     if (name)
-        return err_set(e, ENOTEMPTY, "the mount point %s is not empty: it "
-                       "holds %s, written while nothing was mounted", dir,
-                       name);
+        return err_set(e, ENOTEMPTY,
+                       "the mount point %s is not empty: it "
+                       "holds %s, written while nothing was mounted",
+                       dir, name);
     return 0;
 }
 
@@ -112,17 +116,20 @@ int mount_check(const char *dir, char **path, struct err *e)
         mount_detach(dir);
     }
     if (!S_ISDIR(st.st_mode))
-        return err_set(e, ENOTDIR, "the mount point %s is no directory",
-                       dir);
+        return err_set(e, ENOTDIR, "the mount point %s is no directory", dir);
     if (is_mounted(dir, &st))
-        return err_set(e, EBUSY, "the mount point %s is busy: something is "
-                       "mounted there already", dir);
+        return err_set(e, EBUSY,
+                       "the mount point %s is busy: something is "
+                       "mounted there already",
+                       dir);
     *path = realpath(dir, NULL);
     if (!*path)
         return err_set(e, errno, "the mount point %s: %s", dir,
                        strerror(errno));
     if (access(*path, W_OK))
-        return err_set(e, EACCES, "the mount point %s is not yours to mount "
-                       "on", dir);
+        return err_set(e, EACCES,
+                       "the mount point %s is not yours to mount "
+                       "on",
+                       dir);
     return check_empty(*path, e);
 }

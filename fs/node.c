@@ -72,8 +72,8 @@ static bool same_path(const char *a, const char *b)
 
 static bool node_is(const struct node *n, const struct key *k)
 {
-    return n->row == k->row && oid_same(n->o, k->o) &&
-           n->trash == k->trash && same_path(n->path, k->path);
+    return n->row == k->row && oid_same(n->o, k->o) && n->trash == k->trash &&
+           same_path(n->path, k->path);
 }
 
 static uint64_t key_hash(const struct key *k)

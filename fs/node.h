@@ -34,7 +34,7 @@ struct node {
     struct object *obj;
     struct node *hash_next;
     struct node *obj_next, *obj_prev;
-    int64_t sized_at, size; /* of a view: as of which change, how long */
+    int64_t sized_at, size;      /* of a view: as of which change, how long */
     int64_t seen_at, touched_at; /* ms, for inotify */
     bool touch_due;
     /* of what is in a VM: when it was asked, and what it said */
@@ -68,8 +68,7 @@ void node_ref(struct node *n);
 void node_unref(struct node *n);
 /* what has that path, or is below it, now has another: the kernel goes on
  * with the numbers it knows */
-void node_moved(struct oid o, enum kind dir, const char *from,
-                const char *to);
+void node_moved(struct oid o, enum kind dir, const char *from, const char *to);
 void node_each(void (*fn)(struct node *n, int arg), int arg);
 void node_forget(struct node *n, uint64_t nlookup);
 /* every node of an object that is known, or NULL */

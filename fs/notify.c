@@ -31,9 +31,9 @@ struct batch {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
-static struct msg *inbox, **inbox_tail = &inbox; /* lock */
+static struct msg *inbox, **inbox_tail = &inbox;               /* lock */
 static struct batch *to_kernel, **to_kernel_tail = &to_kernel; /* lock */
-static struct batch *told, **told_tail = &told; /* lock */
+static struct batch *told, **told_tail = &told;                /* lock */
 static unsigned under_way; /* batches at the notifier; loop only */
 static bool stopping;      /* lock */
 static int event_fd = -1;

@@ -59,14 +59,13 @@ static struct node *node_or_stale(fuse_req_t req, fuse_ino_t ino)
 static void op_init(void *data, struct fuse_conn_info *conn)
 {
     (void)data;
-    conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
-                              FUSE_CAP_SPLICE_MOVE |
-                              FUSE_CAP_WRITEBACK_CACHE |
-                              FUSE_CAP_READDIRPLUS |
-                              FUSE_CAP_READDIRPLUS_AUTO);
-    conn->want |= conn->capable & (FUSE_CAP_ATOMIC_O_TRUNC |
-                                   FUSE_CAP_AUTO_INVAL_DATA |
-                                   FUSE_CAP_PARALLEL_DIROPS);
+    conn->want &=
+        ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
+                    FUSE_CAP_SPLICE_MOVE | FUSE_CAP_WRITEBACK_CACHE |
+                    FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
+    conn->want |=
+        conn->capable & (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_AUTO_INVAL_DATA |
+                         FUSE_CAP_PARALLEL_DIROPS);
     conn->max_write = 1 << 20;
     if (fs_on_init)
         fs_on_init();
@@ -280,8 +279,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 
 /* ---- open files ---- */
 
-static void op_open(fuse_req_t req, fuse_ino_t ino,
-                    struct fuse_file_info *fi)
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct node *n = node_or_stale(req, ino);
     const struct file_ops *ops = n ? ops_of(n) : NULL;
@@ -332,8 +330,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
         fuse_reply_err(req, EROFS);
 }
 
-static void op_flush(fuse_req_t req, fuse_ino_t ino,
-                     struct fuse_file_info *fi)
+static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct handle *h = handle_of(fi);
     const struct file_ops *ops = ops_of(h->n);
@@ -372,8 +369,8 @@ static void op_release(fuse_req_t req, fuse_ino_t ino,
     fuse_reply_err(req, 0);
 }
 
-static void op_poll(fuse_req_t req, fuse_ino_t ino,
-                    struct fuse_file_info *fi, struct fuse_pollhandle *ph)
+static void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
+                    struct fuse_pollhandle *ph)
 {
     struct handle *h = handle_of(fi);
     const struct file_ops *ops = ops_of(h->n);
@@ -401,8 +398,8 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino,
         dir_opendir(req, n, fi);
 }
 
-static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size,
-                       off_t off, struct fuse_file_info *fi)
+static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                       struct fuse_file_info *fi)
 {
     struct node *n = node_or_stale(req, ino);
 

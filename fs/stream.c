@@ -85,8 +85,7 @@ static unsigned stream_poll(struct handle *h)
     int64_t size, at;
 
     if (courier_stream_stat(fs.c, h->n->o, stream_of(h), &size, &at) ||
-        size > h->read_to ||
-        courier_stream_ended(fs.c, h->n->o, stream_of(h)))
+        size > h->read_to || courier_stream_ended(fs.c, h->n->o, stream_of(h)))
         return POLLIN | POLLRDNORM;
     return 0;
 }

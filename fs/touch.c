@@ -11,7 +11,7 @@
 
 #include "fs/fs.h"
 
-static const int64_t apart_ms = 50;     /* touches of one file */
+static const int64_t apart_ms = 50;       /* touches of one file */
 static const int64_t lately_ms = 3600000; /* looked at within */
 enum { QUEUE = 512, A_RUN = 16, PATH_BYTES = 4096 };
 
@@ -128,8 +128,8 @@ void touch_changed(struct node *n)
         return;
     n->touch_due = true;
     queue[queued].ino = n->ino;
-    queue[queued++].at = n->touched_at + apart_ms > now
-                             ? n->touched_at + apart_ms : now;
+    queue[queued++].at =
+        n->touched_at + apart_ms > now ? n->touched_at + apart_ms : now;
 }
 
 int touch_timeout(void)

@@ -4,42 +4,62 @@
 
 #define LISTED ROW_LASTING
 
-#define VIEW(p, n, v, h) \
-    {.parent = p, .name = n, .kind = K_VIEW, .what = v, .flags = LISTED, \
-     .help = h}
-#define STREAM(p, n, s, h) \
-    {.parent = p, .name = n, .kind = K_STREAM, .what = s, .flags = LISTED, \
-     .help = h}
-#define FOLLOW(p, n, s) \
-    {.parent = p, .name = n, .kind = K_FOLLOW, .what = s, .flags = LISTED}
-#define WAIT(p, n, w, h) \
-    {.parent = p, .name = n, .kind = K_WAIT, .what = w, .flags = LISTED, \
-     .help = h}
-#define CHANGE(p) \
-    {.parent = p, .name = "change", .kind = K_CHANGE, .flags = LISTED, \
-     .help = "each read: the name of the next thing that changed"}
-#define CONTROL(p, n, c, v, h) \
-    {.parent = p, .name = n, .kind = K_CONTROL, .what = c, .shows = v, \
-     .flags = LISTED, .help = h}
-#define DOC(p, n, h) \
-    {.parent = p, .name = n, .kind = K_DOC, .path = n, .help = h}
-#define DOCDIR(p, n, d, f, h) \
-    {.parent = p, .name = n, .kind = K_DOCDIR, .path = d, \
-     .flags = ROW_LASTING | (f), .help = h}
-#define LINK(p, n, v, t, f, h) \
-    {.parent = p, .name = n, .kind = K_LINK, .what = v, .path = t, \
-     .flags = f, .help = h}
-#define LATER(p, n, h) \
-    {.parent = p, .name = n, .kind = K_DIR, .flags = ROW_LATER, .help = h}
-#define STATUS(n, l) \
-    {.parent = R_BYSTATUS, .name = n, .kind = K_LINKS, .what = l, \
-     .flags = LISTED}
+#define VIEW(p, n, v, h)                                                      \
+    {                                                                         \
+        .parent = p, .name = n, .kind = K_VIEW, .what = v, .flags = LISTED,   \
+        .help = h                                                             \
+    }
+#define STREAM(p, n, s, h)                                                    \
+    {                                                                         \
+        .parent = p, .name = n, .kind = K_STREAM, .what = s, .flags = LISTED, \
+        .help = h                                                             \
+    }
+#define FOLLOW(p, n, s)                                                       \
+    {                                                                         \
+        .parent = p, .name = n, .kind = K_FOLLOW, .what = s, .flags = LISTED  \
+    }
+#define WAIT(p, n, w, h)                                                      \
+    {                                                                         \
+        .parent = p, .name = n, .kind = K_WAIT, .what = w, .flags = LISTED,   \
+        .help = h                                                             \
+    }
+#define CHANGE(p)                                                             \
+    {                                                                         \
+        .parent = p, .name = "change", .kind = K_CHANGE, .flags = LISTED,     \
+        .help = "each read: the name of the next thing that changed"          \
+    }
+#define CONTROL(p, n, c, v, h)                                                \
+    {                                                                         \
+        .parent = p, .name = n, .kind = K_CONTROL, .what = c, .shows = v,     \
+        .flags = LISTED, .help = h                                            \
+    }
+#define DOC(p, n, h)                                                          \
+    {                                                                         \
+        .parent = p, .name = n, .kind = K_DOC, .path = n, .help = h           \
+    }
+#define DOCDIR(p, n, d, f, h)                                                 \
+    {                                                                         \
+        .parent = p, .name = n, .kind = K_DOCDIR, .path = d,                  \
+        .flags = ROW_LASTING | (f), .help = h                                 \
+    }
+#define LINK(p, n, v, t, f, h)                                                \
+    {                                                                         \
+        .parent = p, .name = n, .kind = K_LINK, .what = v, .path = t,         \
+        .flags = f, .help = h                                                 \
+    }
+#define LATER(p, n, h)                                                        \
+    {                                                                         \
+        .parent = p, .name = n, .kind = K_DIR, .flags = ROW_LATER, .help = h  \
+    }
+#define STATUS(n, l)                                                          \
+    {                                                                         \
+        .parent = R_BYSTATUS, .name = n, .kind = K_LINKS, .what = l,          \
+        .flags = LISTED                                                       \
+    }
 
 static const struct row table[] = {
-    [R_ROOT] = {.kind = K_OBJECT, .flags = ROW_HOLDS,
-                .help = "the fleet"},
-    [R_PROJECTS] = {R_ROOT, "projects", K_LIST, LIST_PROJECTS,
-                    .flags = LISTED,
+    [R_ROOT] = {.kind = K_OBJECT, .flags = ROW_HOLDS, .help = "the fleet"},
+    [R_PROJECTS] = {R_ROOT, "projects", K_LIST, LIST_PROJECTS, .flags = LISTED,
                     .help = "mkdir makes a project, rmdir moves it to the "
                             "trash"},
     [R_PROJECTS_TRASH] = {R_ROOT, "trash", K_LIST, LIST_PROJECTS_TRASH,
@@ -85,8 +105,7 @@ static const struct row table[] = {
                   .help = "its pull request"},
     [R_STEPS] = {R_RUN, "steps", K_LIST, LIST_STEPS, .flags = LISTED,
                  .help = "its steps, round by round"},
-    [R_RUN_WAIT] = {R_RUN, "wait", K_DIR,
-                    .flags = ROW_UNLISTED | ROW_LASTING,
+    [R_RUN_WAIT] = {R_RUN, "wait", K_DIR, .flags = ROW_UNLISTED | ROW_LASTING,
                     .help = "a read returns when it is so"},
     [R_RUN_FOLLOW] = {R_RUN, "follow", K_DIR,
                       .flags = ROW_UNLISTED | ROW_LASTING,
@@ -100,8 +119,11 @@ static const struct row table[] = {
     [R_VMSUB] = {.kind = K_VMDIR},
     [R_VMFILE] = {.kind = K_VMFILE},
     [R_VMLINK] = {.kind = K_VMLINK},
-    [R_NAMED] = {.parent = R_ROOT, .name = "README", .kind = K_README,
-                 .flags = LISTED, .help = "this text"},
+    [R_NAMED] = {.parent = R_ROOT,
+                 .name = "README",
+                 .kind = K_README,
+                 .flags = LISTED,
+                 .help = "this text"},
 
     /* the root */
     VIEW(R_ROOT, "status", VIEW_ROOT_STATUS,
@@ -119,8 +141,7 @@ static const struct row table[] = {
     VIEW(R_ROOT, "usage", VIEW_ROOT_USAGE, "what was used, and its cost"),
     VIEW(R_ROOT, "usage.jsonl", VIEW_ROOT_USAGE_JSONL, "its records"),
     VIEW(R_ROOT, "usage.csv", VIEW_ROOT_USAGE_CSV, "its records"),
-    CONTROL(R_ROOT, "ctl", CTL_ROOT, VIEW_ROOT_CTL,
-            "killall, shutdown [all]"),
+    CONTROL(R_ROOT, "ctl", CTL_ROOT, VIEW_ROOT_CTL, "killall, shutdown [all]"),
     DOC(R_ROOT, "config", "settings for all projects"),
     DOC(R_ROOT, "rates", "USD per unit by service and model"),
     DOCDIR(R_ROOT, "keys", "keys", 0,
@@ -129,8 +150,7 @@ static const struct row table[] = {
     LATER(R_ROOT, "templates", "E2B templates and builds"),
 
     /* a project */
-    DOC(R_PROJECT, "config",
-        "repository, branch, defaults for its sandboxes"),
+    DOC(R_PROJECT, "config", "repository, branch, defaults for its sandboxes"),
     VIEW(R_PROJECT, "status", VIEW_PROJECT_STATUS,
          "active, the number in each state, runs, cost"),
     VIEW(R_PROJECT, "board", VIEW_PROJECT_BOARD,
@@ -171,8 +191,7 @@ static const struct row table[] = {
     STATUS("paused", LIST_PAUSED),
     STATUS("killed", LIST_KILLED),
     STATUS("error", LIST_ERROR),
-    CONTROL(R_LEARNINGS, "ctl", CTL_LEARNINGS, VIEW_LEARNINGS_CTL,
-            "compile"),
+    CONTROL(R_LEARNINGS, "ctl", CTL_LEARNINGS, VIEW_LEARNINGS_CTL, "compile"),
     LINK(R_LEARNINGS, "active", VIEW_LEARNINGS_ACTIVE, "%s", ROW_IF_SET,
          "the version that new sandboxes get"),
     DOCDIR(R_LEARNINGS, "pending", "learnings/pending", 0, "to be decided"),
@@ -378,8 +397,10 @@ static const char intro[] =
     "written to a `ctl` is a command; `cat ctl` tells what it takes and how\n"
     "the last ones went. What a write was refused for stands there, in\n"
     "NAME.rejected beside a document, and in `errors`.\n"
-    "wait/, follow/ and .files/ are there but not listed; so is .versions/ in a\n"
-    "directory of documents: what they were before, DIR/.versions/NAME/1, 2, ...\n";
+    "wait/, follow/ and .files/ are there but not listed; so is .versions/ in "
+    "a\n"
+    "directory of documents: what they were before, DIR/.versions/NAME/1, 2, "
+    "...\n";
 
 static const char *kind_word(const struct row *r)
 {
@@ -411,11 +432,10 @@ static void readme_rows(struct buf *out, const struct row *parent, int depth)
 
         if (r->parent != id || !r->name || r->flags & ROW_LATER)
             continue;
-        buf_addf(out, "  %*s%-*s %s", depth * 2, "", 20 - depth * 2,
-                 r->name, kind_word(r));
+        buf_addf(out, "  %*s%-*s %s", depth * 2, "", 20 - depth * 2, r->name,
+                 kind_word(r));
         if (r->help)
-            buf_addf(out, "%*s%s", 6 - (int)strlen(kind_word(r)), "",
-                     r->help);
+            buf_addf(out, "%*s%s", 6 - (int)strlen(kind_word(r)), "", r->help);
         buf_addc(out, '\n');
         if (row_is_dir(r))
             readme_rows(out, r, depth + 1);

@@ -32,8 +32,8 @@ enum kind {
     K_VMFILE,
     K_README,
     /* symlinks */
-    K_LINK,   /* to what a view names, or to a fixed place */
-    K_MEMBER, /* of a K_LINKS */
+    K_LINK,    /* to what a view names, or to a fixed place */
+    K_MEMBER,  /* of a K_LINKS */
     K_DOCLINK, /* an editor's lock: memory only */
     K_VMLINK,
 };
@@ -76,12 +76,12 @@ enum row_id {
 
 enum {
     ROW_UNLISTED = 1 << 0,
-    ROW_LATER = 1 << 1,   /* not built: not there */
-    ROW_HOLDS = 1 << 2,   /* documents are among its rows: scratch is taken */
-    ROW_IF_SET = 1 << 3,  /* there only while its view is not empty */
+    ROW_LATER = 1 << 1,    /* not built: not there */
+    ROW_HOLDS = 1 << 2,    /* documents are among its rows: scratch is taken */
+    ROW_IF_SET = 1 << 3,   /* there only while its view is not empty */
     ROW_READONLY = 1 << 5, /* documents that the backend alone writes */
-    ROW_LASTING = 1 << 6, /* the name never means another file below its
-                             object: the kernel may remember it */
+    ROW_LASTING = 1 << 6,  /* the name never means another file below its
+                              object: the kernel may remember it */
 };
 
 struct row {

@@ -45,8 +45,7 @@ static void view_open(fuse_req_t req, struct node *n,
     handle_reply(req, h, fi);
 }
 
-static void view_read(fuse_req_t req, struct handle *h, size_t size,
-                      off_t off)
+static void view_read(fuse_req_t req, struct handle *h, size_t size, off_t off)
 {
     /* who polls reads from the start again, as in sysfs */
     if (!off && h->read_to && h->listed)
@@ -58,8 +57,8 @@ static void view_read(fuse_req_t req, struct handle *h, size_t size,
 
 static unsigned view_poll(struct handle *h)
 {
-    if (h->n->row->kind == K_README ||
-        h->read_to < (int64_t)h->text.n || !h->read_to)
+    if (h->n->row->kind == K_README || h->read_to < (int64_t)h->text.n ||
+        !h->read_to)
         return POLLIN | POLLRDNORM;
     if (courier_view_mtime(fs.c, h->n->o, (enum view)h->n->row->what) !=
         h->shown_at)

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-
 static void interrupted(fuse_req_t req, void *data)
 {
     struct vmcall *k = data;

@@ -122,8 +122,8 @@ void vm_readdir(fuse_req_t req, struct handle *h, size_t size, off_t off)
 
         if (!dir_entry(h, i, &name, &st))
             continue;
-        need = fuse_add_direntry(req, buf + n, size - n, name, &st,
-                                 (off_t)i + 1);
+        need =
+            fuse_add_direntry(req, buf + n, size - n, name, &st, (off_t)i + 1);
         if (need > size - n)
             break;
         n += need;
@@ -163,8 +163,7 @@ static void fetched_open(struct vmcall *k, int code)
 
 /* ---- open ---- */
 
-static void vm_open(fuse_req_t req, struct node *n,
-                    struct fuse_file_info *fi)
+static void vm_open(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
 {
     bool writes = (fi->flags & O_ACCMODE) != O_RDONLY;
     struct vmcall *k;
@@ -198,8 +197,10 @@ static void vm_open(fuse_req_t req, struct node *n,
 static void created_stat(struct vmcall *k, int code)
 {
     struct fuse_entry_param e = {0};
-    struct key key = {.row = row_get(R_VMFILE), .o = k->n->o,
-                      .path = k->path, .trash = k->n->trash};
+    struct key key = {.row = row_get(R_VMFILE),
+                      .o = k->n->o,
+                      .path = k->path,
+                      .trash = k->n->trash};
     struct handle *h;
     struct node *n;
 
@@ -239,8 +240,8 @@ static void created(struct vmcall *k, int code)
     vmcall_send(k, FILES_STAT);
 }
 
-void vm_create(fuse_req_t req, struct node *dir, const char *name,
-               mode_t mode, struct fuse_file_info *fi)
+void vm_create(fuse_req_t req, struct node *dir, const char *name, mode_t mode,
+               struct fuse_file_info *fi)
 {
     struct vmcall *k;
     int spool = spool_new();
@@ -261,8 +262,7 @@ void vm_create(fuse_req_t req, struct node *dir, const char *name,
 static bool window_has(const struct vmfile *f, off_t off)
 {
     return f->window.n && mono_ms() - f->window_at < window_ms &&
-           off >= f->window_off &&
-           off < f->window_off + (off_t)f->window.n;
+           off >= f->window_off && off < f->window_off + (off_t)f->window.n;
 }
 
 static void window_reply(fuse_req_t req, struct vmfile *f, size_t size,
@@ -323,8 +323,8 @@ static void vm_read(fuse_req_t req, struct handle *h, size_t size, off_t off)
 
 /* ---- write ---- */
 
-static void vm_write(fuse_req_t req, struct handle *h, const char *p,
-                     size_t n, off_t off, const struct fuse_file_info *fi)
+static void vm_write(fuse_req_t req, struct handle *h, const char *p, size_t n,
+                     off_t off, const struct fuse_file_info *fi)
 {
     struct stat st;
     ssize_t did;

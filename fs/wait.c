@@ -37,8 +37,7 @@ static int wait_try(struct handle *h)
     return r == -ENOENT ? -ECANCELED : r;
 }
 
-static void wait_read(fuse_req_t req, struct handle *h, size_t size,
-                      off_t off)
+static void wait_read(fuse_req_t req, struct handle *h, size_t size, off_t off)
 {
     int r = wait_try(h);
 

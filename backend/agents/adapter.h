@@ -21,8 +21,8 @@ enum head {
 };
 
 struct adapter {
-    const char *tool; /* name of the built-in tool */
-    const char *doc;  /* its document */
+    const char *tool;    /* name of the built-in tool */
+    const char *doc;     /* its document */
     const char *service; /* as people call it: "Anthropic"; NULL: any */
     enum agent_format format;
     size_t own_size;

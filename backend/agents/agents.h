@@ -23,23 +23,23 @@ enum agent_format {
 
 struct tool {
     char *name;
-    char *command;     /* for sh -c; {model} {thinking} {system_prompt_file}
-                          {session} stand for shell-quoted words */
-    char *continue_;   /* how a conversation goes on; NULL: command */
+    char *command;   /* for sh -c; {model} {thinking} {system_prompt_file}
+                        {session} stand for shell-quoted words */
+    char *continue_; /* how a conversation goes on; NULL: command */
     enum agent_format format;
     char *template_id; /* NULL: "base" */
     char *model, *thinking;
-    char *keys;        /* "anthropic|anthropic_token": alternatives by |,
-                          several needs by blank or comma; NULL: none */
-    char *memory_file; /* CLAUDE.md, AGENTS.md; NULL: none */
-    char *skills_dir;  /* below home, e.g. .claude/skills; NULL: none */
+    char *keys;         /* "anthropic|anthropic_token": alternatives by |,
+                           several needs by blank or comma; NULL: none */
+    char *memory_file;  /* CLAUDE.md, AGENTS.md; NULL: none */
+    char *skills_dir;   /* below home, e.g. .claude/skills; NULL: none */
     char *commands_dir; /* e.g. .claude/commands; NULL: none */
-    char *env;         /* further NAME=value pairs, blank separated, quoted
-                          as a shell's words */
-    char *service;     /* whom the tokens are paid to: anthropic, openai,
-                          openrouter, local (shell) */
-    char *efforts;     /* the words for {thinking} that the CLI knows, weakest
-                          first; "max" is the last of them; NULL: any */
+    char *env;          /* further NAME=value pairs, blank separated, quoted
+                           as a shell's words */
+    char *service;      /* whom the tokens are paid to: anthropic, openai,
+                           openrouter, local (shell) */
+    char *efforts;      /* the words for {thinking} that the CLI knows, weakest
+                           first; "max" is the last of them; NULL: any */
 };
 
 /* names of the built-in tools, NULL-ended: claude codex opencode pi shell */
@@ -67,25 +67,25 @@ char *tool_command(const struct tool *t, const char *session,
 /* ---- what an agent prints, as events ---- */
 
 enum agent_event_kind {
-    AGENT_SESSION,  /* text: the session id; model if told */
-    AGENT_TEXT,     /* text: a piece of the answer, as it comes */
-    AGENT_TEXT_END, /* a block of text is complete */
-    AGENT_RETRACT,  /* the text since the last completed block, or of the
-                       message under way, is taken back; new text follows */
-    AGENT_TOOL,     /* name, text: one-line summary, id */
+    AGENT_SESSION,     /* text: the session id; model if told */
+    AGENT_TEXT,        /* text: a piece of the answer, as it comes */
+    AGENT_TEXT_END,    /* a block of text is complete */
+    AGENT_RETRACT,     /* the text since the last completed block, or of the
+                          message under way, is taken back; new text follows */
+    AGENT_TOOL,        /* name, text: one-line summary, id */
     AGENT_TOOL_RESULT, /* id, ok, text: short summary */
-    AGENT_THINKING, /* text */
-    AGENT_NOTE,     /* text: a warning, or "overloaded, retrying 3/10" */
-    AGENT_USAGE,    /* the usage so far in this turn, absolute, not a delta */
-    AGENT_ERROR,    /* text: class in words, e.g. "invalid Anthropic key";
-                       detail: what the service said */
-    AGENT_END,      /* ok: what the stream says of the turn; text: error */
+    AGENT_THINKING,    /* text */
+    AGENT_NOTE,        /* text: a warning, or "overloaded, retrying 3/10" */
+    AGENT_USAGE, /* the usage so far in this turn, absolute, not a delta */
+    AGENT_ERROR, /* text: class in words, e.g. "invalid Anthropic key";
+                    detail: what the service said */
+    AGENT_END,   /* ok: what the stream says of the turn; text: error */
 };
 
 struct agent_usage {
     int64_t input, output, cache_read, cache_write; /* tokens; input without
                                                        the cached ones */
-    double usd; /* < 0: not told */
+    double usd;                                     /* < 0: not told */
 };
 
 struct agent_event {
@@ -97,10 +97,10 @@ struct agent_event {
     bool ok;
     enum {
         AGENT_FAULT_NONE,
-        AGENT_FAULT_KEY,     /* missing or refused */
-        AGENT_FAULT_CREDIT,  /* no credit, quota */
-        AGENT_FAULT_RATE,    /* rate limit, overloaded */
-        AGENT_FAULT_MODEL,   /* no such model */
+        AGENT_FAULT_KEY,    /* missing or refused */
+        AGENT_FAULT_CREDIT, /* no credit, quota */
+        AGENT_FAULT_RATE,   /* rate limit, overloaded */
+        AGENT_FAULT_MODEL,  /* no such model */
         AGENT_FAULT_NETWORK,
         AGENT_FAULT_SESSION, /* no such session to continue */
         AGENT_FAULT_USAGE,   /* wrong flags */

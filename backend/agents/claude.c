@@ -12,7 +12,7 @@ struct own {
     /* usage of the messages before, and of the one at hand */
     struct agent_usage before, at_hand;
     char *at_hand_id;
-    bool results; /* the result's sums are the usage */
+    bool results;             /* the result's sums are the usage */
     char *error_code, *error; /* made up by the CLI in the place of text */
 };
 
@@ -160,8 +160,7 @@ static void assistant(struct parser *p, const json_t *o)
         set(&own->error, stream_str(json_array_get(all, 0), "text"));
         return;
     }
-    json_array_foreach(all, i, c)
-        content(p, id, c, below);
+    json_array_foreach(all, i, c) content(p, id, c, below);
     if (!stream_is(m, "model", "<synthetic>"))
         message_usage(p, id, json_object_get(m, "usage"));
 }
@@ -172,11 +171,11 @@ static void user(struct parser *p, const json_t *o)
     size_t i;
 
     json_array_foreach(
-        json_object_get(json_object_get(o, "message"), "content"), i, c)
-        if (stream_is(c, "type", "tool_result"))
-            say_result(p, stream_str(c, "tool_use_id"),
-                       !json_is_true(json_object_get(c, "is_error")),
-                       json_object_get(c, "content"));
+        json_object_get(json_object_get(o, "message"), "content"), i,
+        c) if (stream_is(c, "type", "tool_result"))
+        say_result(p, stream_str(c, "tool_use_id"),
+                   !json_is_true(json_object_get(c, "is_error")),
+                   json_object_get(c, "content"));
 }
 
 /* ---- errors and the end ---- */
@@ -225,8 +224,8 @@ static void result(struct parser *p, const json_t *o)
     struct fault f = {.kind = AGENT_FAULT_OTHER};
 
     if (!text || !*text)
-        text = json_string_value(
-            json_array_get(json_object_get(o, "errors"), 0));
+        text =
+            json_string_value(json_array_get(json_object_get(o, "errors"), 0));
     result_usage(p, o);
     if (!json_is_true(json_object_get(o, "is_error")) &&
         (!subtype || !strncmp(subtype, "success", 7))) {
@@ -295,23 +294,22 @@ const struct adapter claude_adapter = {
     .line = line,
     .eof = eof,
     .release = release,
-    .doc =
-        "# Claude Code. In [ ]: left out when the value isn't set.\n"
-        "command = claude -p --output-format stream-json --verbose"
-        " --include-partial-messages \\\n"
-        "    --dangerously-skip-permissions [--model {model}]"
-        " [--effort {thinking}] \\\n"
-        "    [--append-system-prompt-file {system_prompt_file}]"
-        " [--resume {session}]\n"
-        "format = claude\n"
-        "template = claude\n"
-        "model = claude-sonnet-4-6\n"
-        "efforts = low medium high xhigh max\n"
-        "keys = anthropic|anthropic_token\n"
-        "memory_file = CLAUDE.md\n"
-        "skills_dir = .claude/skills\n"
-        "commands_dir = .claude/commands\n"
-        "env = IS_SANDBOX=1 CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"
-        " DISABLE_AUTOUPDATER=1\n"
-        "service = anthropic\n",
+    .doc = "# Claude Code. In [ ]: left out when the value isn't set.\n"
+           "command = claude -p --output-format stream-json --verbose"
+           " --include-partial-messages \\\n"
+           "    --dangerously-skip-permissions [--model {model}]"
+           " [--effort {thinking}] \\\n"
+           "    [--append-system-prompt-file {system_prompt_file}]"
+           " [--resume {session}]\n"
+           "format = claude\n"
+           "template = claude\n"
+           "model = claude-sonnet-4-6\n"
+           "efforts = low medium high xhigh max\n"
+           "keys = anthropic|anthropic_token\n"
+           "memory_file = CLAUDE.md\n"
+           "skills_dir = .claude/skills\n"
+           "commands_dir = .claude/commands\n"
+           "env = IS_SANDBOX=1 CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"
+           " DISABLE_AUTOUPDATER=1\n"
+           "service = anthropic\n",
 };

@@ -34,7 +34,8 @@ static void change_words(struct buf *out, const json_t *item)
     const json_t *c;
     size_t i;
 
-    json_array_foreach(json_object_get(item, "changes"), i, c) {
+    json_array_foreach(json_object_get(item, "changes"), i, c)
+    {
         const char *path = stream_str(c, "path");
         const char *kind = stream_str(c, "kind");
 
@@ -179,9 +180,8 @@ static void usage(struct parser *p, const json_t *u)
     if (!json_is_object(u))
         return;
     plain = plain > 0 ? plain : 0;
-    if (output < from.output || plain + read + write <
-                                    from.input + from.cache_read +
-                                        from.cache_write)
+    if (output < from.output ||
+        plain + read + write < from.input + from.cache_read + from.cache_write)
         memset(&from, 0, sizeof(from));
     to->input = since(plain, from.input);
     to->output = since(output, from.output);
@@ -224,10 +224,10 @@ static void release(struct parser *p)
         free(own->started[i]);
 }
 
-#define FLAGS                                                         \
-    " --json --dangerously-bypass-approvals-and-sandbox"              \
-    " --skip-git-repo-check \\\n"                                    \
-    "    [-m {model}] [-c model_reasoning_effort={thinking}] \\\n"   \
+#define FLAGS                                                                 \
+    " --json --dangerously-bypass-approvals-and-sandbox"                      \
+    " --skip-git-repo-check \\\n"                                             \
+    "    [-m {model}] [-c model_reasoning_effort={thinking}] \\\n"            \
     "    [-c developer_instructions=\"$(cat {system_prompt_file})\"] "
 
 const struct adapter codex_adapter = {
@@ -237,16 +237,15 @@ const struct adapter codex_adapter = {
     .own_size = sizeof(struct own),
     .line = line,
     .release = release,
-    .doc =
-        "# OpenAI Codex. In [ ]: left out when the value isn't set.\n"
-        "command = codex exec" FLAGS "-\n"
-        "continue = codex exec resume" FLAGS "{session} -\n"
-        "format = codex\n"
-        "template = codex\n"
-        "efforts = minimal low medium high xhigh\n"
-        "keys = openai\n"
-        "memory_file = AGENTS.md\n"
-        "commands_dir = .codex/prompts\n"
-        "skills_dir = .codex/skills\n"
-        "service = openai\n",
+    .doc = "# OpenAI Codex. In [ ]: left out when the value isn't set.\n"
+           "command = codex exec" FLAGS "-\n"
+           "continue = codex exec resume" FLAGS "{session} -\n"
+           "format = codex\n"
+           "template = codex\n"
+           "efforts = minimal low medium high xhigh\n"
+           "keys = openai\n"
+           "memory_file = AGENTS.md\n"
+           "commands_dir = .codex/prompts\n"
+           "skills_dir = .codex/skills\n"
+           "service = openai\n",
 };

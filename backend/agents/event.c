@@ -252,7 +252,8 @@ void say_result(struct parser *p, const char *id, bool ok, const json_t *out)
 
     if (json_is_string(out))
         summary_line(&b, json_string_value(out), json_string_length(out));
-    json_array_foreach(out, i, item) {
+    json_array_foreach(out, i, item)
+    {
         const json_t *s = json_object_get(item, "text");
 
         if (!json_is_string(s))

@@ -110,8 +110,8 @@ static bool has(const char *lower, const char *part)
 
     if (!and)
         return strstr(lower, part) != NULL;
-    snprintf(first, sizeof(first), "%.*s", (int)(and - part), part);
-    return strstr(lower, first) && strstr(lower, and + 1);
+    snprintf(first, sizeof(first), "%.*s", (int)(and-part), part);
+    return strstr(lower, first) && strstr(lower, and+1);
 }
 
 static bool tell_words(struct fault *f, const char *service, const char *s)
@@ -192,10 +192,14 @@ void fault_tell(struct fault *f, const char *service, int status,
 const char *fault_service(const char *url)
 {
     static const char *const who[][2] = {
-        {"openrouter", "OpenRouter"}, {"anthropic", "Anthropic"},
-        {"openai", "OpenAI"},         {"google", "Google"},
-        {"groq", "Groq"},             {"mistral", "Mistral"},
-        {"x.ai", "xAI"},              {"deepseek", "DeepSeek"},
+        {"openrouter", "OpenRouter"},
+        {"anthropic", "Anthropic"},
+        {"openai", "OpenAI"},
+        {"google", "Google"},
+        {"groq", "Groq"},
+        {"mistral", "Mistral"},
+        {"x.ai", "xAI"},
+        {"deepseek", "DeepSeek"},
     };
 
     /* pi's and opencode's names of wire formats say nothing of the service */
@@ -229,8 +233,8 @@ int fault_status(const char *text)
 static size_t key_len(const char *s)
 {
     static const char *const begin[] = {
-        "sk-", "e2b_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_",
-        "xai-", "gsk_", "AIza", "Bearer ",
+        "sk-",  "e2b_",        "ghp_", "gho_", "ghu_", "ghs_",
+        "ghr_", "github_pat_", "xai-", "gsk_", "AIza", "Bearer ",
     };
 
     for (size_t i = 0; i < ARRAY_LEN(begin); i++) {

@@ -8,7 +8,7 @@
 #include "agents/agents.h"
 
 struct fault {
-    int kind; /* AGENT_FAULT_... */
+    int kind;        /* AGENT_FAULT_... */
     char words[100]; /* "invalid Anthropic key"; "" with AGENT_FAULT_NONE */
 };
 

@@ -90,21 +90,20 @@ const struct adapter opencode_adapter = {
     .tool = "opencode",
     .format = FORMAT_OPENCODE,
     .line = line,
-    .doc =
-        "# OpenCode; a model is named provider/model."
-        " In [ ]: left out when the value isn't set.\n"
-        "# \\133 and \\135 are brackets of JSON.\n"
-        "command = [OPENCODE_CONFIG_CONTENT=\"$(printf"
-        " '{\"instructions\":\\133\"%s\"\\135}'"
-        " {system_prompt_file})\"] \\\n"
-        "    opencode run --auto --format json --thinking [-m {model}] \\\n"
-        "    [--variant {thinking}] [--session {session}]\n"
-        "format = opencode\n"
-        "template = opencode\n"
-        "keys = openrouter|anthropic|openai\n"
-        "memory_file = AGENTS.md\n"
-        "commands_dir = .config/opencode/commands\n"
-        "skills_dir = .config/opencode/skills\n"
-        "env = OPENCODE_DISABLE_AUTOUPDATE=1\n"
-        "service = openrouter\n",
+    .doc = "# OpenCode; a model is named provider/model."
+           " In [ ]: left out when the value isn't set.\n"
+           "# \\133 and \\135 are brackets of JSON.\n"
+           "command = [OPENCODE_CONFIG_CONTENT=\"$(printf"
+           " '{\"instructions\":\\133\"%s\"\\135}'"
+           " {system_prompt_file})\"] \\\n"
+           "    opencode run --auto --format json --thinking [-m {model}] \\\n"
+           "    [--variant {thinking}] [--session {session}]\n"
+           "format = opencode\n"
+           "template = opencode\n"
+           "keys = openrouter|anthropic|openai\n"
+           "memory_file = AGENTS.md\n"
+           "commands_dir = .config/opencode/commands\n"
+           "skills_dir = .config/opencode/skills\n"
+           "env = OPENCODE_DISABLE_AUTOUPDATE=1\n"
+           "service = openrouter\n",
 };

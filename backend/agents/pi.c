@@ -146,7 +146,8 @@ static void content(struct parser *p, const json_t *m, bool failed)
     const json_t *c;
     size_t i;
 
-    json_array_foreach(json_object_get(m, "content"), i, c) {
+    json_array_foreach(json_object_get(m, "content"), i, c)
+    {
         if (stream_is(c, "type", "thinking"))
             say_thinking(p, json_object_get(c, "thinking"));
         else if (stream_is(c, "type", "text") && !failed)
@@ -246,19 +247,18 @@ const struct adapter pi_adapter = {
     .head = head,
     .line = line,
     .eof = eof,
-    .doc =
-        "# pi; a model is named provider/model."
-        " In [ ]: left out when the value isn't set.\n"
-        "command = pi -p --mode json --offline [--model {model}] \\\n"
-        "    [--thinking {thinking}]"
-        " [--append-system-prompt {system_prompt_file}] \\\n"
-        "    [--session {session}]\n"
-        "format = pi\n"
-        "template = pi\n"
-        "efforts = off minimal low medium high xhigh\n"
-        "keys = openrouter|anthropic|openai\n"
-        "memory_file = AGENTS.md\n"
-        "commands_dir = .pi/agent/prompts\n"
-        "skills_dir = .pi/agent/skills\n"
-        "service = openrouter\n",
+    .doc = "# pi; a model is named provider/model."
+           " In [ ]: left out when the value isn't set.\n"
+           "command = pi -p --mode json --offline [--model {model}] \\\n"
+           "    [--thinking {thinking}]"
+           " [--append-system-prompt {system_prompt_file}] \\\n"
+           "    [--session {session}]\n"
+           "format = pi\n"
+           "template = pi\n"
+           "efforts = off minimal low medium high xhigh\n"
+           "keys = openrouter|anthropic|openai\n"
+           "memory_file = AGENTS.md\n"
+           "commands_dir = .pi/agent/prompts\n"
+           "skills_dir = .pi/agent/skills\n"
+           "service = openrouter\n",
 };

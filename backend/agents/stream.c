@@ -179,9 +179,9 @@ void summary_tool(struct buf *out, const json_t *input, const char *cwd)
 {
     static const char *const paths[] = {"file_path", "filePath",
                                         "notebook_path"};
-    static const char *const words[] = {"command", "pattern", "url",
-                                        "query", "description", "skill",
-                                        "prompt", "subject"};
+    static const char *const words[] = {"command", "pattern",     "url",
+                                        "query",   "description", "skill",
+                                        "prompt",  "subject"};
     const char *s, *path = stream_str(input, "path");
 
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
@@ -205,8 +205,7 @@ void summary_tool(struct buf *out, const json_t *input, const char *cwd)
     if (path)
         add_path(out, path, cwd);
     else if (json_is_string(input))
-        summary_line(out, json_string_value(input),
-                     json_string_length(input));
+        summary_line(out, json_string_value(input), json_string_length(input));
     else if (input)
         add_other(out, input);
 }

@@ -22,12 +22,11 @@ struct field {
     int (*check)(const char *value, struct err *e);
 };
 
-static const char *const formats[] = {"text", "claude", "codex", "opencode",
-                                      "pi", NULL};
-static const char *const key_words[] = {"anthropic", "anthropic_token",
-                                        "openai",    "openrouter",
-                                        "github",    "e2b",
-                                        NULL};
+static const char *const formats[] = {"text",     "claude", "codex",
+                                      "opencode", "pi",     NULL};
+static const char *const key_words[] = {
+    "anthropic", "anthropic_token", "openai", "openrouter", "github", "e2b",
+    NULL};
 
 /* ---- the built-in ones ---- */
 

@@ -26,7 +26,7 @@
 void *xmalloc(size_t n);
 void *xcalloc(size_t n, size_t size);
 void *xrealloc(void *p, size_t n);
-char *xstrdup(const char *s); /* NULL gives NULL */
+char *xstrdup(const char *s);            /* NULL gives NULL */
 char *xmemdup0(const void *p, size_t n); /* n bytes and a NUL */
 char *xasprintf(const char *fmt, ...) PRINTF(1, 2);
 
@@ -69,10 +69,10 @@ void buf_addc(struct buf *b, char c);
 void buf_addf(struct buf *b, const char *fmt, ...) PRINTF(2, 3);
 void buf_vaddf(struct buf *b, const char *fmt, va_list ap);
 void buf_reserve(struct buf *b, size_t more); /* room for more bytes */
-void buf_drop(struct buf *b, size_t n); /* takes n bytes off the front */
-void buf_clear(struct buf *b); /* n = 0, the memory is kept */
-void buf_free(struct buf *b); /* may be called twice */
-void buf_wipe(struct buf *b); /* zeroes the memory, then frees */
+void buf_drop(struct buf *b, size_t n);       /* takes n bytes off the front */
+void buf_clear(struct buf *b);                /* n = 0, the memory is kept */
+void buf_free(struct buf *b);                 /* may be called twice */
+void buf_wipe(struct buf *b);  /* zeroes the memory, then frees */
 char *buf_take(struct buf *b); /* the bytes, owned by the caller; never NULL */
 const char *buf_str(const struct buf *b); /* "" when empty; borrowed */
 

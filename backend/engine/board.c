@@ -65,9 +65,8 @@ static void last_error(struct courier *c, struct db *d, struct buf *out)
         return;
     }
     buf_adds(out, "last_error");
-    q = db_query(d,
-                 "SELECT time,path,text FROM error ORDER BY id DESC LIMIT 1",
-                 "");
+    q = db_query(
+        d, "SELECT time,path,text FROM error ORDER BY id DESC LIMIT 1", "");
     if (db_row(d, q)) {
         time_rfc3339(col_int(q, 0), when);
         buf_addf(out, " %s %s: ", when, col_text(q, 1));
@@ -93,8 +92,7 @@ int view_root_status(struct courier *c, struct db *d, struct oid o,
     count_states(d, o, n);
     buf_adds(out, "sandboxes");
     for (size_t i = 0; i < ARRAY_LEN(states); i++)
-        buf_addf(out, "%s %s %lld", i ? "," : "", states[i],
-                 (long long)n[i]);
+        buf_addf(out, "%s %s %lld", i ? "," : "", states[i], (long long)n[i]);
     buf_addf(out, "\njobs %lld\n",
              (long long)db_int(d, 0, "SELECT count(*) FROM job", ""));
     last_error(c, d, out);
@@ -147,8 +145,8 @@ int view_project_status(struct courier *c, struct db *d, struct oid o,
     "coalesce((SELECT r.name||'/'||t.name FROM run r JOIN step t ON "         \
     "t.run=r.id WHERE t.id=s.step AND r.id=s.run),'') "                       \
     "FROM sandbox s JOIN project p ON p.id=s.project WHERE s.trash IS NULL "  \
-    "AND p.trash IS NULL AND s.status IN('creating','running','paused')"     \
-    where " ORDER BY p.name,s.name"
+    "AND p.trash IS NULL AND s.status "                                       \
+    "IN('creating','running','paused')" where " ORDER BY p.name,s.name"
 
 int view_board(struct courier *c, struct db *d, struct oid o, struct buf *out)
 {
@@ -181,8 +179,7 @@ int view_board(struct courier *c, struct db *d, struct oid o, struct buf *out)
 
 /* ---- errors: made printable when they were stored ---- */
 
-int view_errors(struct courier *c, struct db *d, struct oid o,
-                struct buf *out)
+int view_errors(struct courier *c, struct db *d, struct oid o, struct buf *out)
 {
     sqlite3_stmt *q =
         o.kind == OBJ_PROJECT

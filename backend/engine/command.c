@@ -26,8 +26,9 @@ static const struct verb {
     const char *usage; /* after the name */
 } verbs[] = {
     {CTL_ROOT, "killall", 0, "                  end every live sandbox"},
-    {CTL_ROOT, "shutdown", WORDS, " [all]           end courierfs; all: "
-                                  "local sandboxes first, work saved"},
+    {CTL_ROOT, "shutdown", WORDS,
+     " [all]           end courierfs; all: "
+     "local sandboxes first, work saved"},
     {CTL_PROJECT, "killall", 0, "                  end every live sandbox"},
     {CTL_SANDBOXES, "create", BODY | PAIRS | WORDS,
      " [NAME] [key=value]... [prompt=TEXT | <<]"},
@@ -89,8 +90,8 @@ const char *ctl_help(enum ctl which)
 
 static bool keyish(const char *w)
 {
-    static const char *const heads[] = {"sk-", "ghp_", "gho_", "github_pat_",
-                                        "e2b_", "sk_", NULL};
+    static const char *const heads[] = {"sk-",  "ghp_", "gho_", "github_pat_",
+                                        "e2b_", "sk_",  NULL};
     size_t run = 0, best = 0;
 
     for (int i = 0; heads[i]; i++)
@@ -186,8 +187,7 @@ const char *args_word(const struct args *a, int k)
     return NULL;
 }
 
-static const struct verb *verb_find(enum ctl which, const char *name,
-                                    size_t n)
+static const struct verb *verb_find(enum ctl which, const char *name, size_t n)
 {
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
         if (verbs[i].ctl == which && strlen(verbs[i].name) == n &&
@@ -333,7 +333,8 @@ int courier_line_check(enum ctl which, const char *line, size_t n,
                       : 0;
     while (skip < n && (line[skip] == ' ' || line[skip] == '\t'))
         skip++;
-    if (skip == n || line[skip] == '#' || (skip + 1 == n && line[skip] == '\r'))
+    if (skip == n || line[skip] == '#' ||
+        (skip + 1 == n && line[skip] == '\r'))
         return 0;
     r = args_parse(which, line, n, &a, e);
     if (r == 0 && a.body_follows)
@@ -361,8 +362,8 @@ static void outcome(struct tx *tx, enum ctl which, struct oid o,
                  made ? " " : "", made ? made : "");
     }
     db_exec(tx->db,
-            "INSERT INTO outcome(ctl,object,time,text) VALUES(?,?,?,?)", "iiis",
-            (int64_t)which, o.id, tx->now_ms, buf_str(&b));
+            "INSERT INTO outcome(ctl,object,time,text) VALUES(?,?,?,?)",
+            "iiis", (int64_t)which, o.id, tx->now_ms, buf_str(&b));
     db_exec(tx->db,
             "DELETE FROM outcome WHERE ctl=?1 AND object=?2 AND id<=(SELECT "
             "id FROM outcome WHERE ctl=?1 AND object=?2 ORDER BY id DESC "
@@ -491,9 +492,8 @@ static int token_check(struct tx *tx, struct cmd *m, const struct args *a,
         return err_set(e, EEXIST, "id=%.40s was used for another command",
                        a->token);
     }
-    db_exec(tx->db,
-            "INSERT INTO token(ctl,object,token,hash) VALUES(?,?,?,?)", "iisi",
-            (int64_t)m->which, m->o.id, a->token, hash);
+    db_exec(tx->db, "INSERT INTO token(ctl,object,token,hash) VALUES(?,?,?,?)",
+            "iisi", (int64_t)m->which, m->o.id, a->token, hash);
     return 0;
 }
 
@@ -513,8 +513,7 @@ static int shutdown_verb(struct cmd *m, const struct args *a, struct tx *tx,
 /* the number under which the command just given is shown in exec/ */
 static char *exec_newest(struct db *d, int64_t sandbox)
 {
-    return db_text(d, "SELECT max(n) FROM exec WHERE sandbox=?", "i",
-                   sandbox);
+    return db_text(d, "SELECT max(n) FROM exec WHERE sandbox=?", "i", sandbox);
 }
 
 static int dispatch(struct tx *tx, struct cmd *m, const struct args *a,

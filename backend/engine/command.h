@@ -21,8 +21,8 @@ int tx_named_verb(struct tx *tx, struct courier *c, int64_t project,
 /* every live sandbox of root or a project; backend NULL: of any */
 void tx_killall(struct tx *tx, struct courier *c, struct oid o,
                 const char *reason, const char *backend);
-int tx_create_body(struct tx *tx, struct courier *c, int64_t id,
-                   const void *p, size_t n, struct err *e);
+int tx_create_body(struct tx *tx, struct courier *c, int64_t id, const void *p,
+                   size_t n, struct err *e);
 int tx_message_end(struct tx *tx, struct courier *c, int64_t message,
                    const void *p, size_t n, struct err *e);
 void tx_message_drop(struct tx *tx, int64_t message);

@@ -273,10 +273,8 @@ enum {
 
 static const struct config_key keys[] = {
     {"backend", ALL, false, "auto", check_words, "auto, e2b, local", 0, 0},
-    {"tool", ALL, false, "", check_name, "the name of a tool in tools/", 0,
-     0},
-    {"template", ALL, false, "", check_word, "the name of a template", 0,
-     200},
+    {"tool", ALL, false, "", check_name, "the name of a tool in tools/", 0, 0},
+    {"template", ALL, false, "", check_word, "the name of a template", 0, 200},
     {"model", ALL, false, "", check_model, TEXT(200), 0, 200},
     {"designer_model", ALL, false, "", check_model, TEXT(200), 0, 200},
     {"checker_model", ALL, false, "", check_model, TEXT(200), 0, 200},
@@ -312,8 +310,8 @@ static const struct config_key keys[] = {
      "on, off, host, or allow=HOST,HOST", 0, 0},
     {"github_api", ALL, true, "", check_url, "a URL like https://HOST/api/v3",
      0, 0},
-    {"learning_tool", UP, true, "", check_name,
-     "the name of a tool in tools/", 0, 0},
+    {"learning_tool", UP, true, "", check_name, "the name of a tool in tools/",
+     0, 0},
     {"learning_model", UP, true, "", check_model, TEXT(200), 0, 200},
     {"discovery_prompt", UP, true, "", check_text, TEXT(60000), 0, 60000},
     {"max_active", CONFIG_ROOT, true, "", check_number,
@@ -362,8 +360,7 @@ int config_check(const char *key, const char *value, int level, struct err *e)
     if (!k)
         return err_set(e, EINVAL, "unknown key '%s'", shown);
     if (!(k->levels & level))
-        return err_set(e, EINVAL, "key '%s' is set in the config of %s",
-                       shown,
+        return err_set(e, EINVAL, "key '%s' is set in the config of %s", shown,
                        k->levels & CONFIG_PROJECT ? "a project or the root"
                                                   : "the root only");
     return k->check(k, value, e);

@@ -13,8 +13,7 @@ struct config_key {
     int levels;       /* CONFIG_* */
     bool late;        /* may change after the start */
     const char *dflt; /* "" if there is none */
-    int (*check)(const struct config_key *k, const char *value,
-                 struct err *e);
+    int (*check)(const struct config_key *k, const char *value, struct err *e);
     const char *words; /* the values, or the range, in words */
     int64_t min, max;
 };

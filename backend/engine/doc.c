@@ -166,11 +166,11 @@ static void add_version(struct tx *tx, struct oid owner, const char *path,
                           "owner=? AND path=?",
                           "iis", (int64_t)owner.kind, owner.id, path);
 
-    if (last && db_int(tx->db, 0,
-                       "SELECT text=? FROM doc_version WHERE kind=? AND "
-                       "owner=? AND path=? AND n=?",
-                       "biisi", p, n, (int64_t)owner.kind, owner.id, path,
-                       last))
+    if (last &&
+        db_int(tx->db, 0,
+               "SELECT text=? FROM doc_version WHERE kind=? AND "
+               "owner=? AND path=? AND n=?",
+               "biisi", p, n, (int64_t)owner.kind, owner.id, path, last))
         return;
     db_exec(tx->db,
             "INSERT INTO doc_version(kind,owner,path,n,text,time) "

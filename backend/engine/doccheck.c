@@ -88,8 +88,8 @@ static int config_line(void *arg, const char *line, size_t n, struct err *e)
 }
 
 /* the state, of a whole text: a value may stand again, but not be another */
-static int config_frozen(const struct config_state *s, const char *p,
-                         size_t n, struct err *e)
+static int config_frozen(const struct config_state *s, const char *p, size_t n,
+                         struct err *e)
 {
     for (const struct config_key *k = config_keys(); k->name; k++) {
         AUTO_FREE char *v = config_find(p, n, k->name);

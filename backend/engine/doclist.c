@@ -36,9 +36,8 @@ static int stat_sealed(struct db *d, struct oid owner, const char *path,
 
     if (!db_row(d, q))
         return -ENOENT;
-    *out = (struct courier_doc){.size = col_int(q, 0) + 1,
-                                .mtime_ns = col_int(q, 1),
-                                .mode = 0600};
+    *out = (struct courier_doc){
+        .size = col_int(q, 0) + 1, .mtime_ns = col_int(q, 1), .mode = 0600};
     db_done(q);
     return 0;
 }
@@ -51,10 +50,10 @@ static int stat_salvage(struct courier *c, struct oid owner, const char *path,
 
     if (lstat(at, &st) < 0 || !S_ISREG(st.st_mode))
         return -ENOENT;
-    *out = (struct courier_doc){
-        .size = st.st_size,
-        .mtime_ns = st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
-        .mode = 0400};
+    *out = (struct courier_doc){.size = st.st_size,
+                                .mtime_ns = st.st_mtim.tv_sec * 1000000000 +
+                                            st.st_mtim.tv_nsec,
+                                .mode = 0400};
     return 0;
 }
 
@@ -67,8 +66,8 @@ static int stat_version(struct courier *c, struct oid owner, const char *path,
     sqlite3_stmt *q;
     int64_t n;
 
-    *out = (struct courier_doc){.dir = true, .mode = 0500,
-                                .mtime_ns = created_ns(c, owner)};
+    *out = (struct courier_doc){
+        .dir = true, .mode = 0500, .mtime_ns = created_ns(c, owner)};
     if (text_int(doc_base(doc), 1, INT32_MAX, &n)) {
         q = db_query(d,
                      "SELECT length(text),time FROM doc_version WHERE kind=? "
@@ -102,7 +101,8 @@ static int stat_row(struct courier *c, struct oid owner, const char *path,
         "AND path=?",
         "iis", (int64_t)owner.kind, owner.id, path);
 
-    *out = (struct courier_doc){.dir = cl == DOC_DIR, .fixed = fixed,
+    *out = (struct courier_doc){.dir = cl == DOC_DIR,
+                                .fixed = fixed,
                                 .mode = cl == DOC_DIR ? 0700 : 0600};
     if (db_row(d, q)) {
         out->dir = col_int(q, 0) != 0;
@@ -271,14 +271,13 @@ struct names {
     struct name {
         int64_t row;
         char *name;
-    } *v;
+    } * v;
     size_t n;
 };
 
 static void add_name(struct names *l, const char *name)
 {
-    int64_t row =
-        (int64_t)(text_hash(name, strlen(name)) >> 2) + NAMES_FIRST;
+    int64_t row = (int64_t)(text_hash(name, strlen(name)) >> 2) + NAMES_FIRST;
 
     for (size_t i = 0; i < l->n; i++) {
         if (!strcmp(l->v[i].name, name))
@@ -319,11 +318,11 @@ static void list_sealed(struct courier *c, struct oid owner, const char *dir,
                         struct names *l)
 {
     struct db *d = store_reader(c->store);
-    sqlite3_stmt *q = db_query(
-        d,
-        "SELECT path FROM secret WHERE kind=?1 AND owner=?2 AND "
-        "path>?3||'/' AND path<?3||'0'",
-        "iis", (int64_t)owner.kind, owner.id, dir);
+    sqlite3_stmt *q =
+        db_query(d,
+                 "SELECT path FROM secret WHERE kind=?1 AND owner=?2 AND "
+                 "path>?3||'/' AND path<?3||'0'",
+                 "iis", (int64_t)owner.kind, owner.id, dir);
 
     while (db_row(d, q))
         add_name(l, doc_base(col_text(q, 0)));
@@ -345,8 +344,8 @@ static void list_salvage(struct courier *c, struct oid owner, const char *dir,
     closedir(h);
 }
 
-static void list_versions(struct courier *c, struct oid owner,
-                          const char *dir, struct names *l)
+static void list_versions(struct courier *c, struct oid owner, const char *dir,
+                          struct names *l)
 {
     struct db *d = store_reader(c->store);
     AUTO_FREE char *doc = doc_unversion(dir);
@@ -369,8 +368,7 @@ static void list_versions(struct courier *c, struct oid owner,
 
 /* places that are always there, directly below dir; false: stopped */
 static bool list_places(struct courier *c, struct oid owner, const char *dir,
-                        int64_t after, bool *any, courier_doc_fn fn,
-                        void *arg)
+                        int64_t after, bool *any, courier_doc_fn fn, void *arg)
 {
     *any = false;
     for (const struct doc_place *p = doc_places; p->path; p++) {
@@ -381,8 +379,7 @@ static bool list_places(struct courier *c, struct oid owner, const char *dir,
         if (p->kind != owner.kind || !p->fixed || strcmp(parent, dir))
             continue;
         *any = true;
-        if (row > after &&
-            courier_doc_stat(c, owner, p->path, &doc) == 0 &&
+        if (row > after && courier_doc_stat(c, owner, p->path, &doc) == 0 &&
             !fn(arg, row, doc_base(p->path), &doc))
             return false;
     }

@@ -58,8 +58,8 @@ static int run(struct tx *tx, void *arg, struct err *e)
         return r;
     switch (o->op) {
     case SAVE:
-        return tx_doc_save(tx, o->c, o->owner, o->path, o->text, o->n,
-                           o->mode, e);
+        return tx_doc_save(tx, o->c, o->owner, o->path, o->text, o->n, o->mode,
+                           e);
     case CHMOD:
         return tx_doc_chmod(tx, o->owner, o->path, o->mode, e);
     case MKDIR:
@@ -87,8 +87,7 @@ static void over(void *arg, int code, const struct err *e)
     struct docop *o = arg;
 
     if (code < 0) {
-        AUTO_FREE char *at =
-            object_path(store_reader(o->c->store), o->owner);
+        AUTO_FREE char *at = object_path(store_reader(o->c->store), o->owner);
         AUTO_FREE char *path =
             xasprintf("%s%s%s", at ? at : "", at && *at ? "/" : "",
                       o->op == LINK ? "learnings/active" : o->path);
@@ -122,8 +121,12 @@ void courier_doc_save(struct courier *c, struct oid owner, const char *path,
                       courier_done done, void *arg)
 {
     submit(c,
-           (struct docop){.op = SAVE, .owner = owner, .mode = mode,
-                          .text = xmemdup0(p, n), .n = n, .done = done,
+           (struct docop){.op = SAVE,
+                          .owner = owner,
+                          .mode = mode,
+                          .text = xmemdup0(p, n),
+                          .n = n,
+                          .done = done,
                           .arg = arg},
            path);
 }
@@ -132,45 +135,51 @@ void courier_doc_chmod(struct courier *c, struct oid owner, const char *path,
                        unsigned mode, courier_done done, void *arg)
 {
     submit(c,
-           (struct docop){.op = CHMOD, .owner = owner, .mode = mode,
-                          .done = done, .arg = arg},
+           (struct docop){.op = CHMOD,
+                          .owner = owner,
+                          .mode = mode,
+                          .done = done,
+                          .arg = arg},
            path);
 }
 
 void courier_doc_mkdir(struct courier *c, struct oid owner, const char *path,
                        courier_done done, void *arg)
 {
-    submit(c,
-           (struct docop){.op = MKDIR, .owner = owner, .done = done,
-                          .arg = arg},
-           path);
+    submit(
+        c,
+        (struct docop){.op = MKDIR, .owner = owner, .done = done, .arg = arg},
+        path);
 }
 
 void courier_doc_remove(struct courier *c, struct oid owner, const char *path,
                         courier_done done, void *arg)
 {
-    submit(c,
-           (struct docop){.op = REMOVE, .owner = owner, .done = done,
-                          .arg = arg},
-           path);
+    submit(
+        c,
+        (struct docop){.op = REMOVE, .owner = owner, .done = done, .arg = arg},
+        path);
 }
 
 void courier_doc_rename(struct courier *c, struct oid owner, const char *from,
                         const char *to, courier_done done, void *arg)
 {
     submit(c,
-           (struct docop){.op = RENAME, .owner = owner, .to = xstrdup(to),
-                          .done = done, .arg = arg},
+           (struct docop){.op = RENAME,
+                          .owner = owner,
+                          .to = xstrdup(to),
+                          .done = done,
+                          .arg = arg},
            from);
 }
 
 void courier_link_set(struct courier *c, struct oid project,
                       const char *target, courier_done done, void *arg)
 {
-    submit(c,
-           (struct docop){.op = LINK, .owner = project, .done = done,
-                          .arg = arg},
-           target);
+    submit(
+        c,
+        (struct docop){.op = LINK, .owner = project, .done = done, .arg = arg},
+        target);
 }
 
 int courier_doc_check(struct courier *c, struct oid owner, const char *path,

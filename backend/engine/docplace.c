@@ -137,8 +137,8 @@ bool doc_is_sealed(enum doc_class cl)
 
 bool doc_is_removable(enum doc_class cl)
 {
-    return doc_is_versioned(cl) || doc_is_sealed(cl) ||
-           cl == DOC_SKILL_TOP || cl == DOC_LEARNING;
+    return doc_is_versioned(cl) || doc_is_sealed(cl) || cl == DOC_SKILL_TOP ||
+           cl == DOC_LEARNING;
 }
 
 char *doc_parent(const char *path)
@@ -219,9 +219,9 @@ int doc_name_check(enum obj_kind kind, const char *path, struct err *e)
     case DOC_SECRET:
         return var_name(name, e);
     case DOC_KEY:
-        for (const char *const *k = (const char *const[]){
-                 "e2b", "anthropic", "anthropic_token", "openai",
-                 "openrouter", "github", NULL};
+        for (const char *const *k =
+                 (const char *const[]){"e2b", "anthropic", "anthropic_token",
+                                       "openai", "openrouter", "github", NULL};
              *k; k++) {
             if (!strcmp(*k, name))
                 return 0;

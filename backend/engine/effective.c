@@ -32,8 +32,10 @@ static int64_t project_of(struct db *d, struct oid o)
 }
 
 static const char *const place[OBJ_KINDS] = {
-    [OBJ_ROOT] = "root",       [OBJ_PROJECT] = "project",
-    [OBJ_SANDBOX] = "sandbox", [OBJ_RUN] = "run",
+    [OBJ_ROOT] = "root",
+    [OBJ_PROJECT] = "project",
+    [OBJ_SANDBOX] = "sandbox",
+    [OBJ_RUN] = "run",
 };
 
 /* the value in the documents from o upwards, or NULL */
@@ -169,8 +171,8 @@ static char *frozen(const json_t *all, const char *key, const char **from)
     return xstrdup(v);
 }
 
-static char *value_in(struct db *d, const struct sandbox *s,
-                      const json_t *all, const char *key, const char **from)
+static char *value_in(struct db *d, const struct sandbox *s, const json_t *all,
+                      const char *key, const char **from)
 {
     char *v = NULL;
 
@@ -213,8 +215,8 @@ json_t *config_effective(struct db *d, const struct sandbox *s)
     return out;
 }
 
-int64_t config_seconds(struct db *d, const struct sandbox *s,
-                       const char *key, int64_t dflt)
+int64_t config_seconds(struct db *d, const struct sandbox *s, const char *key,
+                       int64_t dflt)
 {
     AUTO_FREE char *v = config_value(d, s, key, NULL);
     int64_t secs = text_duration(v);
@@ -232,8 +234,8 @@ static void replace(json_t *all, const char *key, const char *value)
 
 static const char *value_of(const json_t *all, const char *key)
 {
-    const char *s = json_string_value(
-        json_object_get(json_object_get(all, key), "value"));
+    const char *s =
+        json_string_value(json_object_get(json_object_get(all, key), "value"));
 
     return s ? s : "";
 }
@@ -297,9 +299,8 @@ int tx_config_freeze(struct tx *tx, struct courier *c, int64_t sandbox,
         db_exec(tx->db,
                 "UPDATE sandbox SET config=?,tool=?,model=?,backend=?,"
                 "branch=?,base=? WHERE id=?",
-                "ssssssi", text, value_of(all, "tool"),
-                value_of(all, "model"), value_of(all, "backend"),
-                *repo ? value_of(all, "branch") : "",
+                "ssssssi", text, value_of(all, "tool"), value_of(all, "model"),
+                value_of(all, "backend"), *repo ? value_of(all, "branch") : "",
                 *repo ? value_of(all, "base") : "", sandbox);
         tx_touch(tx, s.project, oid(OBJ_SANDBOX, sandbox),
                  ASPECT_DOCS | ASPECT_BRANCH);

@@ -18,7 +18,7 @@ struct ending {
     char *reason;
     const char *trouble; /* why the VM could not be ended yet */
     bool now, salvaged;
-    bool orphan; /* there may be a VM that the record doesn't know */
+    bool orphan;      /* there may be a VM that the record doesn't know */
     struct buf words; /* how the salvage went */
 };
 
@@ -156,8 +156,8 @@ static int save_work(struct ending *n, struct err *e)
 static bool may_have_been_made(struct ending *n)
 {
     return db_int(store_reader(n->c->store), 0,
-                  "SELECT step FROM job WHERE sandbox=? AND verb='start'",
-                  "i", n->s.id) != 0;
+                  "SELECT step FROM job WHERE sandbox=? AND verb='start'", "i",
+                  n->s.id) != 0;
 }
 
 static int destroy_vm(struct ending *n, struct err *e)

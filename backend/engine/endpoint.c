@@ -30,7 +30,7 @@ struct endpoints {
     pthread_mutex_t lock;       /* guards the list */
     pthread_mutex_t local_lock; /* one looks after the local host at a time */
     struct endpoint *list;
-    char *limits; /* words; under lock */
+    char *limits;      /* words; under lock */
     int64_t limits_of; /* inode of the socket they were asked from */
     bool ran;          /* the local host, when it was looked at last */
 };
@@ -47,9 +47,8 @@ static bool host_answers(struct courier *c)
 {
     AUTO_FREE char *path = host_path(c, "host.sock");
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC |
-                                            SOCK_NONBLOCK,
-                               0);
+    AUTO_CLOSE int fd =
+        socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0 || strlen(path) >= sizeof(a.sun_path))
         return false;
@@ -75,9 +74,8 @@ void local_env(struct courier *c, struct buf *out)
     const char *key = json_string_value(json_object_get(j, "key"));
 
     if (url && key && host_answers(c))
-        buf_addf(out,
-                 "E2B_API_URL=%s\nE2B_SANDBOX_URL=%s\nE2B_API_KEY=%s\n", url,
-                 url, key);
+        buf_addf(out, "E2B_API_URL=%s\nE2B_SANDBOX_URL=%s\nE2B_API_KEY=%s\n",
+                 url, url, key);
     json_decref(j);
 }
 
@@ -217,8 +215,7 @@ static int host_spawn(struct courier *c, struct err *e)
     posix_spawn_file_actions_addclosefrom_np(&fa, 3);
     posix_spawnattr_init(&at);
     posix_spawnattr_setsigmask(&at, &none);
-    posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSID |
-                                      POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
     r = posix_spawn(&pid, prog, &fa, &at, argv, env);
     posix_spawn_file_actions_destroy(&fa);
     posix_spawnattr_destroy(&at);
@@ -259,8 +256,8 @@ static int get(struct courier *c, const struct e2b_config *conf, bool local,
             free(x);
             x = NULL;
         } else {
-            x->key = conf->key ? vault_dup(conf->key, strlen(conf->key))
-                               : NULL;
+            x->key =
+                conf->key ? vault_dup(conf->key, strlen(conf->key)) : NULL;
             x->next = p->list;
             p->list = x;
         }
@@ -302,7 +299,8 @@ static void ask_limits(struct courier *c, struct e2b *x)
         e2b_api_get(x, "/limits", &text, NULL) < 0)
         return;
     j = json_loadb(buf_str(&text), text.n, 0, NULL);
-    json_object_foreach (j, key, v) {
+    json_object_foreach(j, key, v)
+    {
         if (json_is_string(v))
             buf_addf(&words, "%s%s: %s", words.n ? ", " : "", key,
                      json_string_value(v));
@@ -386,8 +384,8 @@ static int cloud_get(struct courier *c, int64_t project, struct e2b **out,
         .sandbox_url = keys_env_setting(c, "E2B_SANDBOX_URL"),
     };
     char *key = NULL;
-    int r = key_get(c, store_reader(c->store), project, "e2b", &key, &level,
-                    e);
+    int r =
+        key_get(c, store_reader(c->store), project, "e2b", &key, &level, e);
 
     if (r == -ENOENT)
         return err_set(e, EACCES,
@@ -396,8 +394,8 @@ static int cloud_get(struct courier *c, int64_t project, struct e2b **out,
     if (r < 0)
         return r;
     conf.domain = domain && *domain ? domain : "e2b.app";
-    url = api && *api ? xstrdup(api)
-                      : xasprintf("https://api.%s", conf.domain);
+    url =
+        api && *api ? xstrdup(api) : xasprintf("https://api.%s", conf.domain);
     conf.api_url = url;
     conf.key = key;
     if (conf.sandbox_url && !*conf.sandbox_url)

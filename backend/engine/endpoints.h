@@ -7,8 +7,7 @@
 #include "engine/engine.h"
 
 /* the local host's endpoint if it runs already: -ENOENT if not */
-int endpoint_local_running(struct courier *c, struct e2b **out,
-                           struct err *e);
+int endpoint_local_running(struct courier *c, struct e2b **out, struct err *e);
 /* tells the tree when it has begun or ended; by one thread only */
 void endpoint_local_look(struct courier *c);
 /* all endpoints in use, so that each can be asked for its list: the project

@@ -60,8 +60,8 @@ struct courier {
     struct follows *follows;
     struct e2b_pump *pump;
     pthread_t reconciler;
-    pthread_mutex_t lock; /* guards what stands below */
-    pthread_cond_t wake;  /* of the reconciler */
+    pthread_mutex_t lock;   /* guards what stands below */
+    pthread_cond_t wake;    /* of the reconciler */
     bool stopping, kick[2]; /* kick: the cloud's look, the local host's */
     char *last_error;
     void (*shutdown)(void *ctx);
@@ -146,8 +146,7 @@ int tx_rename(struct tx *tx, struct oid o, const char *name, struct err *e);
 
 enum { CONFIG_ROOT = 1, CONFIG_PROJECT = 2, CONFIG_SANDBOX = 4 };
 /* is this a key at that level and is the value right? -EINVAL with words */
-int config_check(const char *key, const char *value, int level,
-                 struct err *e);
+int config_check(const char *key, const char *value, int level, struct err *e);
 bool config_is_key(const char *key, int level);
 /* may this key still be changed after start? */
 bool config_is_late(const char *key);
@@ -168,8 +167,8 @@ json_t *config_effective(struct db *d, const struct sandbox *s);
  * branch name). -EINVAL e.g. unknown tool; -EACCES no key for the tool */
 int tx_config_freeze(struct tx *tx, struct courier *c, int64_t sandbox,
                      struct err *e);
-int64_t config_seconds(struct db *d, const struct sandbox *s,
-                       const char *key, int64_t dflt); /* a duration */
+int64_t config_seconds(struct db *d, const struct sandbox *s, const char *key,
+                       int64_t dflt); /* a duration */
 /* one place's own value (kind ROOT, PROJECT, SANDBOX, RUN), then those above
  * it; "" if there is none. Owned by the caller */
 char *config_of(struct db *d, struct oid o, const char *key);
@@ -197,8 +196,7 @@ typedef void (*doc_each_fn)(void *arg, const char *path, unsigned mode,
 void doc_each(struct db *d, struct oid owner, const char *dir, doc_each_fn fn,
               void *arg);
 /* the tool of that name: tools/NAME of the record; -ENOENT, -EINVAL */
-int tool_get(struct db *d, const char *name, struct tool **out,
-             struct err *e);
+int tool_get(struct db *d, const char *name, struct tool **out, struct err *e);
 
 /* ---- keys.c ---- */
 
@@ -214,9 +212,8 @@ const char *keys_env_setting(struct courier *c, const char *name);
  * vault_free; *level: "project", "user", "environment" (static). -ENOENT,
  * or -EACCES if it can't be opened.
  */
-int key_get(struct courier *c, struct db *d, int64_t project,
-            const char *name, char **plain, const char **level,
-            struct err *e);
+int key_get(struct courier *c, struct db *d, int64_t project, const char *name,
+            char **plain, const char **level, struct err *e);
 bool key_there(struct courier *c, struct db *d, int64_t project,
                const char *name);
 int tx_key_set(struct tx *tx, struct courier *c, struct oid owner,

@@ -159,8 +159,8 @@ static void on_end(void *arg, int code, int exit_code, const struct err *e)
     (void)exit_code;
     pthread_mutex_lock(&fs->lock);
     if (code && code != -ECANCELED)
-        log_msg(LOG_DEBUG, "stream of process %lld: %s",
-                (long long)f->process, e->text);
+        log_msg(LOG_DEBUG, "stream of process %lld: %s", (long long)f->process,
+                e->text);
     f->stream = NULL;
     if (!f->over) { /* else a commit has failed */
         f->over = true;
@@ -186,8 +186,8 @@ static int target(struct follow *f, struct process *p, struct sandbox *s,
     memset(s, 0, sizeof(*s));
     if (process_get(d, f->process, p) < 0)
         return -ENOENT;
-    if (!strcmp(p->state, "running") &&
-        sandbox_get(d, p->sandbox, s) == 0 && sandbox_is(s, "running"))
+    if (!strcmp(p->state, "running") && sandbox_get(d, p->sandbox, s) == 0 &&
+        sandbox_is(s, "running"))
         r = sandbox_target(c, s, t, e);
     else
         (void)err_set(e, ENOENT, "it has ended");
@@ -211,8 +211,9 @@ static int replay(struct follow *f, const struct e2b_target *t, int fd,
         if (r < 0)
             return r;
         if (!b.n)
-            return err_set(e, EPROTO, "the output in the VM is shorter than "
-                                      "what was read of it");
+            return err_set(e, EPROTO,
+                           "the output in the VM is shorter than "
+                           "what was read of it");
         output_replay(f->out, fd, b.p, b.n);
         at += (int64_t)b.n;
     }

@@ -178,8 +178,8 @@ int view_info(struct courier *c, struct db *d, struct oid o, struct buf *out)
     (void)c;
     if (sandbox_get(d, o.id, &s) < 0)
         return -ENOENT;
-    project = db_text(d, "SELECT name FROM project WHERE id=?", "i",
-                      s.project);
+    project =
+        db_text(d, "SELECT name FROM project WHERE id=?", "i", s.project);
     config = config_effective(d, &s);
     j = json_object();
     set_int(j, "id", s.id);
@@ -257,9 +257,8 @@ static json_t *run_config(struct db *d, struct oid o)
         AUTO_FREE char *k = NULL, *v = NULL;
 
         if (kv_line(p, len, &k, &v) == KV_PAIR)
-            json_object_set_new(j, k,
-                                json_pack("{s:s,s:s}", "value", v, "from",
-                                          "run"));
+            json_object_set_new(
+                j, k, json_pack("{s:s,s:s}", "value", v, "from", "run"));
         p += len + (nl ? 1 : 0);
     }
     return j;

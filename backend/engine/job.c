@@ -518,8 +518,7 @@ int jobs_open(struct courier *c, struct err *e)
             break;
         q->n_workers++;
     }
-    q->dispatching =
-        !pthread_create(&q->dispatcher, NULL, dispatcher, q);
+    q->dispatching = !pthread_create(&q->dispatcher, NULL, dispatcher, q);
     if (q->n_workers < WORKERS || !q->dispatching) {
         jobs_stop(c);
         return err_set(e, EAGAIN, "no threads for the jobs");

@@ -115,8 +115,7 @@ const char *keys_env_setting(struct courier *c, const char *name)
 
 static char *label(struct oid owner, const char *path)
 {
-    return xasprintf("%s/%d %lld", path, (int)owner.kind,
-                     (long long)owner.id);
+    return xasprintf("%s/%d %lld", path, (int)owner.kind, (long long)owner.id);
 }
 
 static bool stored(struct db *d, struct oid owner, const char *path)
@@ -166,8 +165,8 @@ static int levels(int64_t project, struct level out[2])
     return n;
 }
 
-int key_get(struct courier *c, struct db *d, int64_t project,
-            const char *name, char **plain, const char **level, struct err *e)
+int key_get(struct courier *c, struct db *d, int64_t project, const char *name,
+            char **plain, const char **level, struct err *e)
 {
     AUTO_FREE char *path = xasprintf("keys/%s", name);
     int var = variable_of_key(name), n;
@@ -232,12 +231,12 @@ static int judge(const char *path, const char *s, size_t n, struct err *e)
     if (memchr(s, 0, n))
         return err_set(e, EINVAL, "%s holds a NUL byte", path);
     if (is_mask(s, n))
-        return err_set(e, EINVAL,
-                       "that is what %s shows, not what it holds", path);
+        return err_set(e, EINVAL, "that is what %s shows, not what it holds",
+                       path);
     for (size_t i = 0; key && i < n; i++) {
         if ((unsigned char)s[i] <= 0x20 || (unsigned char)s[i] >= 0x7f)
-            return err_set(e, EINVAL,
-                           "%s is one word of printable characters", path);
+            return err_set(e, EINVAL, "%s is one word of printable characters",
+                           path);
     }
     return 0;
 }
@@ -281,11 +280,11 @@ struct place {
 
 static bool next_sealed(struct db *d, struct place *at, struct buf *sealed)
 {
-    sqlite3_stmt *q = db_query(
-        d,
-        "SELECT kind,owner,path,sealed FROM secret WHERE "
-        "(kind,owner,path)>(?,?,?) ORDER BY kind,owner,path LIMIT 1",
-        "iis", at->kind, at->owner, at->path);
+    sqlite3_stmt *q =
+        db_query(d,
+                 "SELECT kind,owner,path,sealed FROM secret WHERE "
+                 "(kind,owner,path)>(?,?,?) ORDER BY kind,owner,path LIMIT 1",
+                 "iis", at->kind, at->owner, at->path);
 
     if (!db_row(d, q))
         return false;
@@ -520,11 +519,11 @@ static void add_env_doc(struct script *s)
 static int add_secrets(struct script *s, struct err *e)
 {
     struct oid owner = oid(OBJ_PROJECT, s->project);
-    sqlite3_stmt *q = db_query(
-        s->d,
-        "SELECT path FROM secret WHERE kind=? AND owner=? AND "
-        "path>'secrets/' AND path<'secrets0' ORDER BY path",
-        "ii", (int64_t)owner.kind, owner.id);
+    sqlite3_stmt *q =
+        db_query(s->d,
+                 "SELECT path FROM secret WHERE kind=? AND owner=? AND "
+                 "path>'secrets/' AND path<'secrets0' ORDER BY path",
+                 "ii", (int64_t)owner.kind, owner.id);
     int r = 0;
 
     while (r == 0 && db_row(s->d, q)) {

@@ -184,10 +184,20 @@ int launch_start(const struct e2b_target *t, const struct launch *l,
     char dir[96], n[24], env_n[24], cmd_n[24];
     AUTO_FREE char *mark =
         xasprintf("%s-%lld", l->instance, (long long)l->process);
-    const char *argv[] = {"/bin/sh", "-c",       starter,  "courier",
-                          dir,       n,          env_n,    mark,
-                          l->workdir, l->shell,  l->merge ? "1" : "0",
-                          supervisor, cmd_n,     NULL};
+    const char *argv[] = {"/bin/sh",
+                          "-c",
+                          starter,
+                          "courier",
+                          dir,
+                          n,
+                          env_n,
+                          mark,
+                          l->workdir,
+                          l->shell,
+                          l->merge ? "1" : "0",
+                          supervisor,
+                          cmd_n,
+                          NULL};
     struct e2b_run run = {.argv = argv,
                           .limit_ms = START_LIMIT_MS,
                           .max_out = 4096,
@@ -236,9 +246,8 @@ int launch_look(const struct e2b_target *t, int64_t process,
 {
     char dir[96];
     const char *argv[] = {"/bin/sh", "-c", looker, "courier", dir, NULL};
-    struct e2b_run run = {.argv = argv,
-                          .limit_ms = LOOK_LIMIT_MS,
-                          .max_out = 4096};
+    struct e2b_run run = {
+        .argv = argv, .limit_ms = LOOK_LIMIT_MS, .max_out = 4096};
     struct e2b_result res = {0};
     char word[16] = "";
     long long size_out = 0, size_err = 0;

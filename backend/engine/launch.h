@@ -16,13 +16,13 @@
 struct launch {
     int64_t process;
     const char *instance;
-    const char *cmd;     /* for the shell */
-    const char *shell;   /* "sh" or "bash" */
+    const char *cmd;   /* for the shell */
+    const char *shell; /* "sh" or "bash" */
     const char *workdir;
-    const char *env;     /* NAME='value' lines, or "" */
-    const void *input;   /* stdin */
+    const char *env;   /* NAME='value' lines, or "" */
+    const void *input; /* stdin */
     size_t input_n;
-    bool merge;          /* stderr into out */
+    bool merge; /* stderr into out */
 };
 /* idempotent. 0, or as e2b_exec */
 int launch_start(const struct e2b_target *t, const struct launch *l,

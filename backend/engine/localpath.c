@@ -114,8 +114,7 @@ int config_paths_check(const struct courier *c, const char *list,
                            c->mount);
         if (r < 0)
             return err_set(e, EINVAL, "'%s': %s", shown,
-                           r == -ENOTDIR ? "not a directory"
-                                         : strerror(-r));
+                           r == -ENOTDIR ? "not a directory" : strerror(-r));
         r = covers(real.p, c->mount, "the mount", shown, e);
         if (r == 0 && c->data && path_real(c->data, c->mount, &data) == 0)
             r = covers(real.p, data.p, "the data directory", shown, e);

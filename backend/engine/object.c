@@ -179,12 +179,12 @@ int courier_times(struct courier *c, struct oid o, int64_t *created_ns,
 
     switch (o.kind) {
     case OBJ_PROJECT:
-        created = db_int(d, 0, "SELECT created FROM project WHERE id=?", "i",
-                         o.id);
+        created =
+            db_int(d, 0, "SELECT created FROM project WHERE id=?", "i", o.id);
         break;
     case OBJ_SANDBOX:
-        created = db_int(d, 0, "SELECT created FROM sandbox WHERE id=?", "i",
-                         o.id);
+        created =
+            db_int(d, 0, "SELECT created FROM sandbox WHERE id=?", "i", o.id);
         break;
     case OBJ_RUN:
         created =
@@ -199,8 +199,8 @@ int courier_times(struct courier *c, struct oid o, int64_t *created_ns,
             db_int(d, 0, "SELECT created FROM exec WHERE id=?", "i", o.id);
         break;
     default:
-        created = db_int(d, 0, "SELECT value FROM meta WHERE key='created'",
-                         "");
+        created =
+            db_int(d, 0, "SELECT value FROM meta WHERE key='created'", "");
         break;
     }
     if (!created)
@@ -312,8 +312,8 @@ static int tx_project_new(struct tx *tx, const char *name, struct err *e)
                "SELECT 1 FROM project WHERE name=? AND trash IS NULL", "s",
                name))
         return err_set(e, EEXIST, "project '%s' is there already", name);
-    db_exec(tx->db, "INSERT INTO project(name,created) VALUES(?,?)", "si", name,
-            tx->now_ms);
+    db_exec(tx->db, "INSERT INTO project(name,created) VALUES(?,?)", "si",
+            name, tx->now_ms);
     id = db_last_id(tx->db);
     tx_docs_seed_project(tx, id);
     tx_event(tx, id, oid(OBJ_PROJECT, id), "created", NULL);
@@ -326,16 +326,17 @@ static int tx_project_new(struct tx *tx, const char *name, struct err *e)
 /* words that are easy to say and to tell apart, for sandboxes without one */
 static void made_up(struct tx *tx, int64_t project, char out[64])
 {
-    static const char *const how[] = {
-        "calm",  "brisk", "quiet", "bold",  "sunny", "keen",  "merry", "swift",
-        "amber", "lucid", "tidy",  "vivid", "warm",  "noble", "plain", "sharp"};
-    static const char *const who[] = {
-        "otter", "heron", "lynx",  "finch", "badger", "crane", "marten", "wren",
-        "ibex",  "raven", "tapir", "gecko", "bison",  "stork", "mole",   "seal"};
+    static const char *const how[] = {"calm",  "brisk", "quiet", "bold",
+                                      "sunny", "keen",  "merry", "swift",
+                                      "amber", "lucid", "tidy",  "vivid",
+                                      "warm",  "noble", "plain", "sharp"};
+    static const char *const who[] = {"otter",  "heron", "lynx",   "finch",
+                                      "badger", "crane", "marten", "wren",
+                                      "ibex",   "raven", "tapir",  "gecko",
+                                      "bison",  "stork", "mole",   "seal"};
     uint64_t h = (uint64_t)tx->now_ms * 2654435761u;
-    int64_t n = db_int(tx->db, 0,
-                       "SELECT seq FROM sqlite_sequence WHERE name='sandbox'",
-                       "");
+    int64_t n = db_int(
+        tx->db, 0, "SELECT seq FROM sqlite_sequence WHERE name='sandbox'", "");
 
     for (;; n++) {
         snprintf(out, 64, "%s-%s-%lld", how[(h + (uint64_t)n) % 16],
@@ -379,8 +380,7 @@ int tx_sandbox_new(struct tx *tx, int64_t project, const char *name,
     *id = db_last_id(tx->db);
     *made = xstrdup(name);
     tx_event(tx, project, oid(OBJ_SANDBOX, *id), "created", NULL);
-    tx_touch(tx, project, oid(OBJ_SANDBOX, *id),
-             ASPECT_STATUS | ASPECT_NAMES);
+    tx_touch(tx, project, oid(OBJ_SANDBOX, *id), ASPECT_STATUS | ASPECT_NAMES);
     tx_changed(tx, oid(OBJ_PROJECT, project), ASPECT_NAMES);
     return 0;
 }
@@ -491,9 +491,8 @@ int tx_delete(struct tx *tx, struct oid o, struct err *e)
         return r;
     }
     name = xstrdup(t.name);
-    for (int i = 2; db_int(tx->db, 0, kinds[o.kind].taken, "is", t.project,
-                           name);
-         i++) {
+    for (int i = 2;
+         db_int(tx->db, 0, kinds[o.kind].taken, "is", t.project, name); i++) {
         free(name);
         name = xasprintf("%s.%d", t.name, i);
     }
@@ -516,8 +515,8 @@ int tx_restore(struct tx *tx, struct oid o, const char *name, struct err *e)
         r = err_set(e, EBUSY, "'%s' is not in the trash", t.name);
     else if ((r = text_name_check(name, e)) == 0 &&
              db_int(tx->db, 0, kinds[o.kind].live, "is", t.project, name))
-        r = err_set(e, EEXIST, "%s '%s' is there already",
-                    kinds[o.kind].what, name);
+        r = err_set(e, EEXIST, "%s '%s' is there already", kinds[o.kind].what,
+                    name);
     if (r == 0) {
         db_exec(tx->db, kinds[o.kind].restore, "si", name, o.id);
         moved(tx, o, t.project, "restored");
@@ -737,8 +736,12 @@ void courier_mkdir(struct courier *c, enum list l, struct oid owner,
 {
     struct move *m = xcalloc(1, sizeof(*m));
 
-    *m = (struct move){.c = c, .from = l, .owner = owner, .done = done,
-                       .arg = arg, .name = xstrdup(name)};
+    *m = (struct move){.c = c,
+                       .from = l,
+                       .owner = owner,
+                       .done = done,
+                       .arg = arg,
+                       .name = xstrdup(name)};
     store_submit(c->store, mkdir_fn, m, move_told, false);
 }
 
@@ -771,7 +774,7 @@ static bool is_trash(enum list l)
 static int rename_fn(struct tx *tx, void *arg, struct err *e)
 {
     struct move *m = arg;
-    enum list home = m->o.kind == OBJ_PROJECT ? LIST_PROJECTS
+    enum list home = m->o.kind == OBJ_PROJECT   ? LIST_PROJECTS
                      : m->o.kind == OBJ_SANDBOX ? LIST_SANDBOXES
                                                 : LIST_RUNS;
     struct thing t;
@@ -806,9 +809,14 @@ void courier_rename(struct courier *c, struct oid o, enum list from,
 {
     struct move *m = xcalloc(1, sizeof(*m));
 
-    *m = (struct move){.c = c, .from = from, .to = to, .o = o,
-                       .owner = to_owner, .name = xstrdup(name),
-                       .done = done, .arg = arg};
+    *m = (struct move){.c = c,
+                       .from = from,
+                       .to = to,
+                       .o = o,
+                       .owner = to_owner,
+                       .name = xstrdup(name),
+                       .done = done,
+                       .arg = arg};
     store_submit(c->store, rename_fn, m, move_told, false);
 }
 

@@ -105,17 +105,17 @@ static int open_parts(struct courier *c, const struct courier_options *o,
                       struct err *e)
 {
     AUTO_FREE char *db = xasprintf("%s/courier.db", c->data);
-    int r = store_open(db, engine_migrations, o->changed, o->ctx, &c->store,
-                       e);
+    int r =
+        store_open(db, engine_migrations, o->changed, o->ctx, &c->store, e);
 
     if (r == 0)
         r = open_vault(c, e);
     if (r == 0)
         r = store_do(c->store, first_start_fn, NULL, e);
     if (r == 0) {
-        c->instance = db_text(store_reader(c->store),
-                              "SELECT value FROM meta WHERE key='instance'",
-                              "");
+        c->instance =
+            db_text(store_reader(c->store),
+                    "SELECT value FROM meta WHERE key='instance'", "");
         c->pump = e2b_pump_start();
         r = endpoints_open(c, e);
     }

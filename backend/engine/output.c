@@ -5,7 +5,7 @@
 enum {
     RESULT_MAX = 4 << 20, /* of an answer, in messages.jsonl */
     TOOLS_MAX = 2000,
-    OUTPUT_MAX = 1 << 30, /* of a turn; then it is stopped */
+    OUTPUT_MAX = 1 << 30,  /* of a turn; then it is stopped */
     HOLD_MAX = 256 * 1024, /* of a stderr line that waits for its end */
 };
 
@@ -463,12 +463,13 @@ static void close_tools(struct output *o)
     json_t *t;
     size_t i;
 
-    json_array_foreach (o->tools, i, t) {
+    json_array_foreach(o->tools, i, t)
+    {
         const char *st = json_string_value(json_object_get(t, "status"));
 
         if (st && !strcmp(st, "running"))
-            json_object_set_new(
-                t, "status", json_string(o->ok ? "completed" : "error"));
+            json_object_set_new(t, "status",
+                                json_string(o->ok ? "completed" : "error"));
     }
 }
 
@@ -495,10 +496,10 @@ static void take_end(struct output *o, struct batch *b)
     b->error = error_words(o);
     b->agent = "failed";
     b->bad_session = o->fault == AGENT_FAULT_SESSION;
-    b->reason = !strncmp(b->error, "exited ", 7) ||
-                        !strncmp(b->error, "killed ", 7)
-                    ? xasprintf("agent %s", b->error)
-                    : xstrdup(b->error);
+    b->reason =
+        !strncmp(b->error, "exited ", 7) || !strncmp(b->error, "killed ", 7)
+            ? xasprintf("agent %s", b->error)
+            : xstrdup(b->error);
 }
 
 static void move(struct buf *to, struct buf *from)

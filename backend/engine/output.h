@@ -28,7 +28,6 @@ struct batch *output_take(struct output *o);
 bool batch_is_end(const struct batch *b);
 void batch_free(struct batch *b);
 /* 0, or -ESTALE: the record stands elsewhere, or the process has ended */
-int tx_batch(struct tx *tx, struct courier *c, struct batch *b,
-             struct err *e);
+int tx_batch(struct tx *tx, struct courier *c, struct batch *b, struct err *e);
 
 #endif

@@ -40,8 +40,8 @@ static void run_follows(struct tx *tx, int64_t sandbox)
             "UPDATE run SET (pr_status,pr_title,pr_reason)=(SELECT pr_status,"
             "pr_title,pr_reason FROM sandbox WHERE id=?) WHERE id=?",
             "ii", sandbox, run);
-    tx_touch(tx, db_int(tx->db, 0, "SELECT project FROM run WHERE id=?", "i",
-                        run),
+    tx_touch(tx,
+             db_int(tx->db, 0, "SELECT project FROM run WHERE id=?", "i", run),
              oid(OBJ_RUN, run), ASPECT_PR);
 }
 
@@ -221,8 +221,8 @@ static char *make_body(struct courier *c, struct sandbox *s,
     for (size_t i = 0; i < log->n; i++)
         buf_addf(&b, "- %.12s %s\n", log->v[i].sha, log->v[i].subject);
     if (!s->run)
-        buf_addf(&b, "\nMade by courier in sandbox `%s` (%s).\n",
-                 s->name, s->tool);
+        buf_addf(&b, "\nMade by courier in sandbox `%s` (%s).\n", s->name,
+                 s->tool);
     return buf_take(&b);
 }
 
@@ -284,8 +284,8 @@ static int open_request(struct courier *c, struct sandbox *s, struct repo *r,
                         struct forge_pr *out, struct err *e)
 {
     struct db *d = store_reader(c->store);
-    AUTO_FREE char *kind = s->run ? run_pr_setting(d, s->run)
-                                  : config_value(d, s, "pr", NULL);
+    AUTO_FREE char *kind =
+        s->run ? run_pr_setting(d, s->run) : config_value(d, s, "pr", NULL);
     AUTO_FREE char *base = NULL, *title = NULL, *body = NULL;
     char **labels;
     struct git_commits log = {0};
@@ -298,15 +298,15 @@ static int open_request(struct courier *c, struct sandbox *s, struct repo *r,
     title = make_title(c, s, &log, asked);
     body = make_body(c, s, &log);
     labels = make_labels(d, s);
-    rc = forge_open(
-        &(struct forge){p->api, p->token, p->owner, p->name},
-        &(struct forge_new){.head = r->branch,
-                            .base = base,
-                            .title = title,
-                            .body = body,
-                            .draft = kind && !strcmp(kind, "draft"),
-                            .labels = (const char *const *)labels},
-        out, e);
+    rc =
+        forge_open(&(struct forge){p->api, p->token, p->owner, p->name},
+                   &(struct forge_new){.head = r->branch,
+                                       .base = base,
+                                       .title = title,
+                                       .body = body,
+                                       .draft = kind && !strcmp(kind, "draft"),
+                                       .labels = (const char *const *)labels},
+                   out, e);
     words_free(labels);
     git_commits_clear(&log);
     return rc;

@@ -99,8 +99,9 @@ static int parse_line(const char *line, size_t n, struct rate *out,
         if (!*s)
             continue;
         if (count == 6)
-            return err_set(e, EINVAL, "more than SERVICE MODEL UNIT USD "
-                                      "per NUMBER");
+            return err_set(e, EINVAL,
+                           "more than SERVICE MODEL UNIT USD "
+                           "per NUMBER");
         w[count++] = s;
     }
     if (count != 4 && count != 6)
@@ -113,8 +114,7 @@ static int parse_line(const char *line, size_t n, struct rate *out,
         text_refused(w[3], shown);
         return err_set(e, EINVAL, "'%s' is no price in USD", shown);
     }
-    if (count == 6 &&
-        (strcmp(w[4], "per") || !parse_number(w[5], &per))) {
+    if (count == 6 && (strcmp(w[4], "per") || !parse_number(w[5], &per))) {
         text_refused(w[5], shown);
         return err_set(e, EINVAL, "not 'per NUMBER': '%s'", shown);
     }

@@ -13,13 +13,13 @@ enum {
     TICK_MS = 250,
     SECOND_MS = 1000,
     LOCAL_MS = 2000,
-    CLOUD_MS = 5000,       /* while VMs run; one short list */
+    CLOUD_MS = 5000, /* while VMs run; one short list */
     CLOUD_ASLEEP_MS = 15000,
     CLOUD_IDLE_MS = 60000,
     MINUTE_MS = 60000,
-    KICK_MS = 200,        /* not more often than that */
+    KICK_MS = 200,         /* not more often than that */
     AHEAD_MAX_MS = 600000, /* of salvage_ahead */
-    MOVED_MS = 4000,      /* a deadline that differs by more was moved */
+    MOVED_MS = 4000,       /* a deadline that differs by more was moved */
 };
 
 /* ---- deadlines ---- */
@@ -143,8 +143,8 @@ static void check_budgets(struct courier *c)
     struct db *d = store_reader(c->store);
     int64_t *ids = NULL;
     size_t n = 0;
-    sqlite3_stmt *q = db_query(
-        d, "SELECT id FROM sandbox WHERE status='running'", "");
+    sqlite3_stmt *q =
+        db_query(d, "SELECT id FROM sandbox WHERE status='running'", "");
 
     while (db_row(d, q)) {
         ids = xrealloc(ids, (n + 1) * sizeof(*ids));
@@ -334,8 +334,8 @@ static bool wanted(struct courier *c, const struct e2b_box *b)
     if (s.vm)
         yes = !strcmp(s.vm, b->id);
     else
-        yes = sandbox_is(&s, "creating") &&
-              job_there(d, id, "control", "start");
+        yes =
+            sandbox_is(&s, "creating") && job_there(d, id, "control", "start");
     sandbox_clear(&s);
     return yes;
 }
@@ -369,8 +369,7 @@ static void all_gone(struct courier *c, struct known *v, size_t n,
                      const char *words)
 {
     for (size_t k = 0; k < n; k++) {
-        struct look l = {
-            .c = c, .id = v[k].id, .vm = v[k].vm, .words = words};
+        struct look l = {.c = c, .id = v[k].id, .vm = v[k].vm, .words = words};
 
         follow_stop(c, v[k].id);
         store_do(c->store, tx_look_gone, &l, NULL);

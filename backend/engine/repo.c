@@ -39,8 +39,8 @@ int repo_get(struct courier *c, struct sandbox *s, struct repo *r)
     r->path = git_is_path(r->url);
     r->base = *s->base ? xstrdup(s->base)
                        : or_null(config_value(d, s, "base", NULL));
-    r->branch = *s->branch ? xstrdup(s->branch)
-                           : xasprintf("courier/%s", s->name);
+    r->branch =
+        *s->branch ? xstrdup(s->branch) : xasprintf("courier/%s", s->name);
     if (!strncmp(r->url, "http", 4) &&
         key_get(c, d, s->project, "github", &r->token, &level, NULL) == 0) {
         r->auth.user = "x-access-token";
@@ -248,11 +248,10 @@ static int put_credentials(struct repo *r, const struct e2b_target *t,
 {
     AUTO_FREE char *script = NULL;
     struct e2b_result res = {0};
-    struct e2b_run run = {
-        .cmd = "chmod 700 " GIT_CREDENTIAL_HELPER " && chmod 600 " COURIER_DIR
-               "/token",
-        .limit_ms = 20000,
-        .max_out = 4096};
+    struct e2b_run run = {.cmd = "chmod 700 " GIT_CREDENTIAL_HELPER
+                                 " && chmod 600 " COURIER_DIR "/token",
+                          .limit_ms = 20000,
+                          .max_out = 4096};
     int rc;
 
     if (!r->token)
@@ -290,8 +289,8 @@ static int run_logged(struct courier *c, struct sandbox *s,
 /* a path that only its owner may read: the sandbox's user is another */
 static const char *closed_path(const struct repo *r)
 {
-    static const char *const parts[] = {"", "/.git", "/HEAD", "/.git/HEAD",
-                                        "/objects", "/.git/objects"};
+    static const char *const parts[] = {
+        "", "/.git", "/HEAD", "/.git/HEAD", "/objects", "/.git/objects"};
     struct stat st;
 
     for (size_t i = 0; r->path && i < ARRAY_LEN(parts); i++) {
@@ -311,7 +310,7 @@ static const char *closed_path(const struct repo *r)
 static bool passing(const char *words)
 {
     static const char *const some[] = {
-        "Could not resolve", "timed out",    "Connection re", "early EOF",
+        "Could not resolve", "timed out",      "Connection re", "early EOF",
         "RPC failed",        "Failed to conn", "still running"};
 
     for (size_t i = 0; i < ARRAY_LEN(some); i++)
@@ -320,8 +319,7 @@ static bool passing(const char *words)
     return false;
 }
 
-static int clone_failed(const struct repo *r, struct buf *said,
-                        struct err *e)
+static int clone_failed(const struct repo *r, struct buf *said, struct err *e)
 {
     AUTO_BUF struct buf why = {0};
     const char *closed = closed_path(r), *tail;
@@ -340,8 +338,7 @@ static int clone_failed(const struct repo *r, struct buf *said,
 }
 
 static int clone_into(struct courier *c, struct sandbox *s, struct repo *r,
-                      const struct e2b_target *t, struct job *j,
-                      struct err *e)
+                      const struct e2b_target *t, struct job *j, struct err *e)
 {
     struct db *d = store_reader(c->store);
     AUTO_FREE char *name = or_null(config_value(d, s, "git_name", NULL));
@@ -357,7 +354,9 @@ static int clone_into(struct courier *c, struct sandbox *s, struct repo *r,
         .repo = r->path ? git_path(r->url) : r->url,
         .base = r->base,
         .branch = r->branch,
-        .user_name = name ? name : own_name ? own_name : "courier",
+        .user_name = name       ? name
+                     : own_name ? own_name
+                                : "courier",
         .user_email = email       ? email
                       : own_email ? own_email
                                   : "courier@localhost",
@@ -407,16 +406,16 @@ static int run_setup(struct courier *c, struct sandbox *s,
     }
     buf_addf(&script, "\nset +a\n{\n%s\n} </dev/null\n", cmd);
     repo_log(c, s->id, "$ %s\n", cmd);
-    rc = run_logged(c, s, t,
-                    &(struct e2b_run){.argv = argv,
-                                      .stdin_data = script.p,
-                                      .stdin_len = script.n,
-                                      .cwd = repo_wanted(d, s) ? PROJECT_DIR
-                                                               : HOME_DIR,
-                                      .limit_ms = SETUP_MS,
-                                      .max_out = OUTPUT_MAX,
-                                      .cancel = &j->cancel},
-                    &res, e);
+    rc = run_logged(
+        c, s, t,
+        &(struct e2b_run){.argv = argv,
+                          .stdin_data = script.p,
+                          .stdin_len = script.n,
+                          .cwd = repo_wanted(d, s) ? PROJECT_DIR : HOME_DIR,
+                          .limit_ms = SETUP_MS,
+                          .max_out = OUTPUT_MAX,
+                          .cancel = &j->cancel},
+        &res, e);
     buf_wipe(&script);
     if (rc == 0 && res.exit_code) {
         AUTO_BUF struct buf why = {0};

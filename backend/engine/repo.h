@@ -56,9 +56,9 @@ enum {
  * nothing. *saved: nothing of the project is here only, but for what words
  * say.
  */
-int work_save(struct courier *c, struct sandbox *s,
-              const struct e2b_target *t, struct e2b_cancel *cancel, int how,
-              struct buf *words, bool *saved, struct err *e);
+int work_save(struct courier *c, struct sandbox *s, const struct e2b_target *t,
+              struct e2b_cancel *cancel, int how, struct buf *words,
+              bool *saved, struct err *e);
 
 /* ---- salvagefiles.c: DATA/salvage/ID ---- */
 

@@ -15,8 +15,8 @@ int run_get(struct db *d, int64_t id, struct run *r, struct err *e)
         "SELECT id,project,created,started,ended,name,status,reason,text,"
         "config,want,branch,base,state,grp FROM run WHERE id=?",
         "i", id);
-    char **text[] = {&r->name,   &r->status, &r->reason, &r->text,  &r->config,
-                     &r->want,   &r->branch, &r->base,   &r->state, &r->grp};
+    char **text[] = {&r->name, &r->status, &r->reason, &r->text,  &r->config,
+                     &r->want, &r->branch, &r->base,   &r->state, &r->grp};
 
     memset(r, 0, sizeof(*r));
     if (!db_row(d, q))
@@ -204,7 +204,7 @@ static void keep_personas(struct tx *tx, const struct run *r)
 static int own_settings(struct tx *tx, const struct args *a, struct buf *cfg,
                         struct err *e)
 {
-    static const char *const mine[] = {"workflow", "name", "n",  "branch",
+    static const char *const mine[] = {"workflow", "name", "n", "branch",
                                        "prompt",   "id",   NULL};
 
     for (char **w = a->words + 1; *w; w++) {
@@ -341,13 +341,13 @@ int tx_run_create(struct tx *tx, struct courier *c, int64_t project,
     if (!name)
         name = own = run_made_up(tx, project, wf);
     for (int64_t k = 1; r == 0 && k <= count; k++) {
-        AUTO_FREE char *one = count > 1 ? xasprintf("%s-%lld", name,
-                                                    (long long)k)
-                                        : xstrdup(name);
-        AUTO_FREE char *branch =
-            !br         ? xasprintf("courier/%s", one)
-            : count > 1 ? xasprintf("%s-%lld", br, (long long)k)
-                        : xstrdup(br);
+        AUTO_FREE char *one = count > 1
+                                  ? xasprintf("%s-%lld", name, (long long)k)
+                                  : xstrdup(name);
+        AUTO_FREE char *branch = !br ? xasprintf("courier/%s", one)
+                                 : count > 1
+                                     ? xasprintf("%s-%lld", br, (long long)k)
+                                     : xstrdup(br);
 
         r = run_insert(tx, project, one, wf, text, &cfg, branch,
                        count > 1 ? name : "", prompt,
@@ -412,8 +412,8 @@ void tx_run_drop(struct tx *tx, int64_t id)
 
 void tx_run_look(struct tx *tx, struct courier *c, int64_t sandbox)
 {
-    int64_t run = db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i",
-                         sandbox);
+    int64_t run =
+        db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i", sandbox);
 
     /* what is changed here beside not_before is how tx_outcome sees that
      * something came while the job looked */
@@ -563,9 +563,8 @@ static int run_verb(struct tx *tx, struct courier *c, const struct run *r,
 {
     const char *verb = a->words[0];
     bool ended = run_ended(r->status);
-    bool trash = db_int(tx->db, 0,
-                        "SELECT trash IS NOT NULL FROM run WHERE id=?", "i",
-                        r->id);
+    bool trash = db_int(
+        tx->db, 0, "SELECT trash IS NOT NULL FROM run WHERE id=?", "i", r->id);
 
     if (!strcmp(verb, "delete"))
         return tx_delete(tx, oid(OBJ_RUN, r->id), e);

@@ -208,9 +208,8 @@ static bool pr_wanted(struct drive *d, const struct sandbox *s)
 static void pr_state(struct drive *d, int64_t vm, const char *status,
                      const char *reason)
 {
-    db_exec(d->tx->db,
-            "UPDATE sandbox SET pr_status=?,pr_reason=? WHERE id=?", "ssi",
-            status, reason, vm);
+    db_exec(d->tx->db, "UPDATE sandbox SET pr_status=?,pr_reason=? WHERE id=?",
+            "ssi", status, reason, vm);
     db_exec(d->tx->db, "UPDATE run SET pr_status=?,pr_reason=? WHERE id=?",
             "ssi", status, reason, d->r->id);
     tx_run_touch(d->tx, d->r->id, ASPECT_PR);
@@ -365,9 +364,8 @@ static bool control(struct drive *d)
 static void stop_here(struct drive *d)
 {
     AUTO_FREE char *after = db_text(
-        d->tx->db,
-        "SELECT name FROM step WHERE id=? AND status='completed'", "i",
-        num(d, "step"));
+        d->tx->db, "SELECT name FROM step WHERE id=? AND status='completed'",
+        "i", num(d, "step"));
     AUTO_FREE char *why =
         after ? xasprintf("stopped by user after step %s", after)
               : xstrdup("stopped by user");

@@ -99,8 +99,8 @@ static int hand_one(struct courier *c, struct sandbox *s,
                                               (int)strlen(prefix) - 1, prefix)
                                   : xstrdup(PROJECT_DIR);
     AUTO_FREE char *to = xasprintf("%s/%s%s", HAND_DIR, prefix, BUNDLE);
-    const char *argv[] = {"/bin/bash", "-c",   script, "hand",
-                          to,          dir,    branch, NULL};
+    const char *argv[] = {"/bin/bash", "-c", script, "hand",
+                          to,          dir,  branch, NULL};
     struct e2b_result res = {0};
     AUTO_BUF struct buf b = {0};
     int rc = read_file(from, &b, e);

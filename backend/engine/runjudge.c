@@ -83,9 +83,9 @@ static bool round_ends(struct drive *d, const struct wf_loop *loop)
         return false;
     }
     if (num(d, "unhappy") && !loop->continue_) {
-        AUTO_FREE char *why = xasprintf(
-            "loop %.40s: not passed after %d round%s", loop->name, loop->max,
-            loop->max == 1 ? "" : "s");
+        AUTO_FREE char *why =
+            xasprintf("loop %.40s: not passed after %d round%s", loop->name,
+                      loop->max, loop->max == 1 ? "" : "s");
 
         put(d, "spent", 1);
         give_up(d, why);

@@ -78,9 +78,9 @@ static char *tell(struct drive *d, const struct part *p, bool known)
         .instructions = p->instructions,
         .skills = p->skills,
         .task = d->r->prompt,
-        .feedback = judges               ? ""
+        .feedback = judges              ? ""
                     : *word(d, "fresh") ? word(d, "fresh")
-                                         : word(d, "feedback"),
+                                        : word(d, "feedback"),
         .round = (int)num(d, "round"),
         .max = loop ? loop->max : 1,
         .known = known,
@@ -102,10 +102,10 @@ static void new_row(struct drive *d, const struct part *p)
 {
     struct tx *tx = d->tx;
     int64_t pos = num(d, "pos");
-    int64_t nth = db_int(tx->db, 0,
-                         "SELECT count(*) FROM step WHERE run=? AND pos=?",
-                         "ii", d->r->id, pos) +
-                  1;
+    int64_t nth =
+        db_int(tx->db, 0, "SELECT count(*) FROM step WHERE run=? AND pos=?",
+               "ii", d->r->id, pos) +
+        1;
     char name[96];
 
     step_name(d->r, (size_t)pos, (int)nth, name);
@@ -165,11 +165,11 @@ static char *project_setting(struct drive *d, const char *key)
 /* the model of a part: its own, else what the settings give its role */
 static char *model_of(struct drive *d, const struct part *p)
 {
-    const char *key = !strcmp(p->role, "designer")   ? "designer_model"
-                      : !strcmp(p->role, "checker") ||
-                              !strcmp(p->role, "reviewer")
-                          ? "checker_model"
-                          : NULL;
+    const char *key =
+        !strcmp(p->role, "designer") ? "designer_model"
+        : !strcmp(p->role, "checker") || !strcmp(p->role, "reviewer")
+            ? "checker_model"
+            : NULL;
     char *v = xstrdup(p->model);
 
     if (!v && key)
@@ -182,8 +182,7 @@ static char *model_of(struct drive *d, const struct part *p)
 }
 
 /* the settings of a step's sandbox: the run's own, then the step's */
-static void step_config(struct drive *d, const struct part *p,
-                        struct buf *cfg)
+static void step_config(struct drive *d, const struct part *p, struct buf *cfg)
 {
     AUTO_FREE char *model = model_of(d, p);
 
@@ -255,8 +254,8 @@ static void set_setting(json_t *cfg, const char *key, const char *value)
 /* what it has in mind of this step: the id of its conversation, or NULL */
 static const char *session_of(struct drive *d)
 {
-    const char *s = json_string_value(json_object_get(
-        json_object_get(d->st, "sessions"), step_at(d)->name));
+    const char *s = json_string_value(
+        json_object_get(json_object_get(d->st, "sessions"), step_at(d)->name));
 
     return s && *s ? s : NULL;
 }
@@ -300,7 +299,10 @@ static int take_part(struct drive *d, const struct part *p, struct err *e)
     db_exec(tx->db,
             "UPDATE sandbox SET tool=?,model=?,session=?,step=?,config=? "
             "WHERE id=?",
-            "sssisi", name, model ? model : t->model ? t->model : "",
+            "sssisi", name,
+            model      ? model
+            : t->model ? t->model
+                       : "",
             session_of(d), num(d, "step"), dump, vm);
     tool_free(t);
     /* each step has the whole of its time */

@@ -27,8 +27,7 @@ static int far_get(struct db *d, int64_t run, struct far *f)
     if (!db_row(d, q))
         return -ENOENT;
     f->status = col_dup(q, 0);
-    workflow_parse(col_text(q, 1), strlen(col_text(q, 1)), false, &f->w,
-                   NULL);
+    workflow_parse(col_text(q, 1), strlen(col_text(q, 1)), false, &f->w, NULL);
     db_done(q);
     q = db_query(d,
                  "SELECT name,role,status,pos,round FROM step WHERE run=? "
@@ -76,13 +75,10 @@ int view_run_progress(struct courier *c, struct db *d, struct oid o,
                  percent(&f, total));
     } else {
         size_t at = f.pos > 0 ? (size_t)(f.pos - 1) : 0;
-        const struct wf_step *s =
-            at < f.w.n_steps ? &f.w.steps[at] : NULL;
+        const struct wf_step *s = at < f.w.n_steps ? &f.w.steps[at] : NULL;
 
         buf_addf(out, "step %lld/%lld ", (long long)f.pos, (long long)total);
-        view_field(out, f.role && *f.role ? f.role
-                        : s               ? s->name
-                                          : f.name);
+        view_field(out, f.role && *f.role ? f.role : s ? s->name : f.name);
         if (s && s->loop >= 0)
             buf_addf(out, ", round %lld/%d", (long long)f.round,
                      f.w.loops[s->loop].max);

@@ -12,8 +12,8 @@
 enum {
     SAVE_MS = 10 * 60 * 1000,
     OUT_MAX = 256 * 1024,
-    HOME_MAX = 1 << 30,  /* bytes of a salvage in all */
-    REFS_SHOWN = 100,    /* of a bundle */
+    HOME_MAX = 1 << 30, /* bytes of a salvage in all */
+    REFS_SHOWN = 100,   /* of a bundle */
     HEAD_MAX = 64 * 1024,
     TRIES = 3,
 };
@@ -223,9 +223,15 @@ static void unescape(char *s)
     for (; *s; s++) {
         if (*s == '\\' && s[1])
             switch (*++s) {
-            case 't': *to++ = '\t'; continue;
-            case 'n': *to++ = '\n'; continue;
-            case 'r': *to++ = '\r'; continue;
+            case 't':
+                *to++ = '\t';
+                continue;
+            case 'n':
+                *to++ = '\n';
+                continue;
+            case 'r':
+                *to++ = '\r';
+                continue;
             }
         *to++ = *s;
     }
@@ -304,8 +310,8 @@ static int run_save(struct save *v, struct e2b_result *res, struct err *e)
 {
     AUTO_FREE char *message =
         xasprintf("courier: work of sandbox %s", v->s->name);
-    AUTO_FREE char *script = git_script_save(HOME_DIR, v->r->branch, message,
-                                             v->how & WORK_PUSH);
+    AUTO_FREE char *script =
+        git_script_save(HOME_DIR, v->r->branch, message, v->how & WORK_PUSH);
     const char *const argv[] = {"/bin/bash", "-s", NULL};
     int rc = e2b_exec(v->g.t,
                       &(struct e2b_run){.argv = argv,
@@ -351,9 +357,9 @@ static int settle_all(struct save *v, char *rest, struct err *e)
     return rc;
 }
 
-int work_save(struct courier *c, struct sandbox *s,
-              const struct e2b_target *t, struct e2b_cancel *cancel, int how,
-              struct buf *words, bool *saved, struct err *e)
+int work_save(struct courier *c, struct sandbox *s, const struct e2b_target *t,
+              struct e2b_cancel *cancel, int how, struct buf *words,
+              bool *saved, struct err *e)
 {
     struct repo r;
     struct save v = {.g = {c, s->id, t, cancel, HOME_MAX},
@@ -472,9 +478,8 @@ static bool on(struct db *d, const struct sandbox *s, const char *key,
 
 static bool pr_after(struct db *d, const struct sandbox *s, bool salvaged)
 {
-    return salvaged && !s->run && repo_wanted(d, s) &&
-           on(d, s, "pr", "off") && strcmp(s->pr_status, "created") &&
-           strcmp(s->pr_status, "merged");
+    return salvaged && !s->run && repo_wanted(d, s) && on(d, s, "pr", "off") &&
+           strcmp(s->pr_status, "created") && strcmp(s->pr_status, "merged");
 }
 
 void tx_after_end(struct tx *tx, struct courier *c, int64_t sandbox,

@@ -47,8 +47,7 @@ static int make_dir(struct courier *c, int64_t id, struct err *e)
 
     if ((mkdir(top, 0700) < 0 && errno != EEXIST) ||
         (mkdir(dir, 0700) < 0 && errno != EEXIST))
-        return err_set(e, errno, "%s can't be made: %s", dir,
-                       strerror(errno));
+        return err_set(e, errno, "%s can't be made: %s", dir, strerror(errno));
     return 0;
 }
 
@@ -117,8 +116,8 @@ static int gone_fn(struct tx *tx, void *arg, struct err *e)
     struct forget *f = arg;
 
     (void)e;
-    f->gone = !db_int(tx->db, 0, "SELECT 1 FROM sandbox WHERE id=?", "i",
-                      f->id);
+    f->gone =
+        !db_int(tx->db, 0, "SELECT 1 FROM sandbox WHERE id=?", "i", f->id);
     return 0;
 }
 
@@ -137,8 +136,7 @@ void tx_salvage_forget(struct tx *tx, int64_t sandbox)
 {
     struct forget *f = xcalloc(1, sizeof(*f));
     AUTO_FREE char *db = db_text(
-        tx->db, "SELECT file FROM pragma_database_list WHERE name='main'",
-        "");
+        tx->db, "SELECT file FROM pragma_database_list WHERE name='main'", "");
     char *slash = db ? strrchr(db, '/') : NULL;
 
     f->id = sandbox;
@@ -289,8 +287,10 @@ int salvage_export(struct salvage *g, const char *dir, const char *branch,
             break;
     }
     if (rc == 1)
-        rc = err_set(e, ENOSPC, "%s can't be exported: there is no space in "
-                     "the VM", dir);
+        rc = err_set(e, ENOSPC,
+                     "%s can't be exported: there is no space in "
+                     "the VM",
+                     dir);
     tell(g->c, g->sandbox);
     return rc;
 }

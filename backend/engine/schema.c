@@ -34,11 +34,11 @@ static const char schema_1[] =
     " tool TEXT NOT NULL DEFAULT '',"
     " model TEXT NOT NULL DEFAULT '',"
     " vm TEXT, vm_token TEXT, vm_domain TEXT," /* at the provider */
-    " vm_since INTEGER NOT NULL DEFAULT 0," /* running (billed) since */
+    " vm_since INTEGER NOT NULL DEFAULT 0,"    /* running (billed) since */
     " expires INTEGER NOT NULL DEFAULT 0,"
-    " session TEXT," /* of the agent's conversation */
+    " session TEXT,"                        /* of the agent's conversation */
     " next_seq INTEGER NOT NULL DEFAULT 1," /* number of the next message */
-    " last_turn TEXT NOT NULL DEFAULT ''" /* completed, failed */
+    " last_turn TEXT NOT NULL DEFAULT ''"   /* completed, failed */
     "  CHECK(last_turn IN('','completed','failed')),"
     " ending TEXT NOT NULL DEFAULT ''," /* why a kill or pause is under way */
     " branch TEXT NOT NULL DEFAULT '', base TEXT NOT NULL DEFAULT '',"
@@ -69,7 +69,7 @@ static const char schema_1[] =
     "  ('open','queued','working','completed','failed','dropped')),"
     " text BLOB NOT NULL,"
     " first INTEGER NOT NULL DEFAULT 0," /* the prompt */
-    " seq INTEGER NOT NULL DEFAULT 0," /* its number, once delivered */
+    " seq INTEGER NOT NULL DEFAULT 0,"   /* its number, once delivered */
     " answer INTEGER NOT NULL DEFAULT 0,"
     " error TEXT NOT NULL DEFAULT '',"
     " result TEXT NOT NULL DEFAULT ''," /* the answer's joined text */
@@ -177,9 +177,10 @@ static const char schema_1[] =
     " status TEXT NOT NULL CHECK(status IN"
     "  ('pending','running','paused','completed','failed','cancelled')),"
     " reason TEXT NOT NULL DEFAULT '',"
-    " workflow TEXT NOT NULL, text TEXT NOT NULL," /* the version it began with */
+    " workflow TEXT NOT NULL, text TEXT NOT NULL," /* the version it began with
+                                                    */
     " config TEXT NOT NULL DEFAULT ''," /* overrides, key = value lines */
-    " want TEXT NOT NULL DEFAULT ''," /* cancel, pause, stop */
+    " want TEXT NOT NULL DEFAULT '',"   /* cancel, pause, stop */
     " branch TEXT NOT NULL DEFAULT '', base TEXT NOT NULL DEFAULT '',"
     " state TEXT NOT NULL DEFAULT ''," /* where it is, JSON of the runner */
     " pr_url TEXT NOT NULL DEFAULT '', pr_number INTEGER NOT NULL DEFAULT 0,"

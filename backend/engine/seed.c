@@ -103,11 +103,10 @@ static const struct seed personas[] = {
 };
 
 static const struct seed workflows[] = {
-    {"workflows/single",
-     "description = one agent does the task\n"
-     "\n"
-     "[step design]\n"
-     "persona = designer\n"},
+    {"workflows/single", "description = one agent does the task\n"
+                         "\n"
+                         "[step design]\n"
+                         "persona = designer\n"},
     {"workflows/review",
      "description = designed, then checked until it passes\n"
      "\n"

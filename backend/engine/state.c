@@ -18,12 +18,13 @@ static const char columns[] =
 int sandbox_get(struct db *d, int64_t id, struct sandbox *s)
 {
     sqlite3_stmt *q = db_query(d, columns, "i", id);
-    char **text[] = {&s->name,     &s->trash,     &s->kind,      &s->status,
-                     &s->reason,   &s->agent,     &s->error,     &s->config,
-                     &s->backend,  &s->tool,      &s->model,     &s->vm,
-                     &s->vm_token, &s->vm_domain, &s->session,   &s->last_turn,
-                     &s->ending,   &s->branch,    &s->base,      &s->pr_status,
-                     &s->learn_status};
+    char **text[] = {&s->name,      &s->trash,     &s->kind,
+                     &s->status,    &s->reason,    &s->agent,
+                     &s->error,     &s->config,    &s->backend,
+                     &s->tool,      &s->model,     &s->vm,
+                     &s->vm_token,  &s->vm_domain, &s->session,
+                     &s->last_turn, &s->ending,    &s->branch,
+                     &s->base,      &s->pr_status, &s->learn_status};
     int i = 2;
 
     memset(s, 0, sizeof(*s));
@@ -93,9 +94,8 @@ void tx_event(struct tx *tx, int64_t project, struct oid o, const char *event,
               json_t *extra)
 {
     AUTO_FREE char *pname = NULL, *name = NULL, *text = NULL;
-    int64_t seq = db_int(tx->db, 0, "SELECT value FROM meta WHERE key='seq'",
-                         "") +
-                  1;
+    int64_t seq =
+        db_int(tx->db, 0, "SELECT value FROM meta WHERE key='seq'", "") + 1;
     json_t *j = json_object();
     char when[32];
     size_t n;
@@ -110,8 +110,8 @@ void tx_event(struct tx *tx, int64_t project, struct oid o, const char *event,
     if (project && (pname = project_name(tx->db, project)))
         json_object_set_new(j, "project", json_string(pname));
     if (o.kind == OBJ_SANDBOX)
-        name = db_text(tx->db, "SELECT name FROM sandbox WHERE id=?", "i",
-                       o.id);
+        name =
+            db_text(tx->db, "SELECT name FROM sandbox WHERE id=?", "i", o.id);
     else if (o.kind == OBJ_RUN)
         name = db_text(tx->db, "SELECT name FROM run WHERE id=?", "i", o.id);
     if (name)
@@ -162,9 +162,10 @@ void tx_error(struct tx *tx, int64_t project, const char *path,
         db_exec(tx->db,
                 "INSERT INTO error(time,project,path,text) VALUES(?,?,?,?)",
                 "iiss", tx->now_ms, project, buf_str(&p), buf_str(&t));
-        db_exec(tx->db,
-                "DELETE FROM error WHERE id<=(SELECT max(id) FROM error)-10000",
-                "");
+        db_exec(
+            tx->db,
+            "DELETE FROM error WHERE id<=(SELECT max(id) FROM error)-10000",
+            "");
     }
     db_exec(tx->db,
             "INSERT INTO meta(key,value) VALUES('last_error',?) ON CONFLICT "
@@ -232,8 +233,8 @@ static bool ended(const char *status)
 
 void tx_transcript(struct tx *tx, int64_t sandbox, const void *p, size_t n)
 {
-    int64_t run = db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i",
-                         sandbox);
+    int64_t run =
+        db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i", sandbox);
 
     tx_stream_add(tx, oid(OBJ_SANDBOX, sandbox), STREAM_MESSAGES, p, n,
                   ASPECT_MESSAGES);
@@ -273,11 +274,10 @@ static void drop_queue(struct tx *tx, const struct sandbox *s)
         buf_clear(&b);
         text_printable(&b, buf_str(&text), text.n,
                        PRINTABLE_LINES | PRINTABLE_TABS);
-        line = json_pack("{s:I,s:s,s:s%,s:s,s:s,s:n,s:s}", "seq",
-                         (json_int_t)seq, "role", "user", "content",
-                         buf_str(&b), b.n, "status", "error", "error",
-                         "not delivered: sandbox ended", "started",
-                         "completed", when);
+        line = json_pack(
+            "{s:I,s:s,s:s%,s:s,s:s,s:n,s:s}", "seq", (json_int_t)seq, "role",
+            "user", "content", buf_str(&b), b.n, "status", "error", "error",
+            "not delivered: sandbox ended", "started", "completed", when);
         dump = line ? json_dumps(line, JSON_COMPACT) : NULL;
         if (dump) {
             AUTO_FREE char *full = xasprintf("%s\n", dump);
@@ -398,8 +398,7 @@ void tx_status(struct tx *tx, int64_t id, const char *to, const char *reason)
     sandbox_clear(&s);
 }
 
-void tx_agent(struct tx *tx, int64_t id, const char *agent,
-              const char *reason)
+void tx_agent(struct tx *tx, int64_t id, const char *agent, const char *reason)
 {
     struct sandbox s;
 

@@ -153,9 +153,9 @@ static void write_begin(struct tx *tx, const struct sandbox *s,
     text_printable(&b, s->model, strlen(s->model), 0);
     buf_addc(&b, '\n');
     add_messages(tx, s->id, &b);
-    add_jsonl(tx, s->id,
-              line_json(seq, "user", text_json(text, n), NULL, made,
-                        tx->now_ms));
+    add_jsonl(
+        tx, s->id,
+        line_json(seq, "user", text_json(text, n), NULL, made, tx->now_ms));
     message_event(tx, s, seq, "user", "delivered", NULL);
     message_event(tx, s, seq + 1, "assistant", "working", NULL);
 }
@@ -286,8 +286,8 @@ static double turn_usage(struct tx *tx, const struct sandbox *s,
         all += (double)parts[i].n * parts[i].weight;
     last = db_int(tx->db, 0, "SELECT max(id) FROM usage", "");
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
-        double share = all > 0 ? (double)parts[i].n * parts[i].weight / all
-                               : 0;
+        double share =
+            all > 0 ? (double)parts[i].n * parts[i].weight / all : 0;
 
         if (parts[i].n)
             tx_usage(tx, s->id, service ? service : s->tool, s->model,
@@ -644,15 +644,15 @@ static int launch_turn(struct courier *c, struct job *j,
     int r = tool_get(d, s->tool, &tool, e);
 
     if (r == -ENOENT) /* which would be taken for a lost VM */
-        return err_set(e, EINVAL, "there is no tool '%.60s' in tools/ any more",
-                       s->tool);
+        return err_set(e, EINVAL,
+                       "there is no tool '%.60s' in tools/ any more", s->tool);
     if (r < 0)
         return r;
     thinking = config_value(d, s, "thinking", NULL);
     text = turn_text(d, message, &n);
-    cmd = tool_command(tool, session_of(d, s, tool), s->model, thinking,
-                       inject_has_system_prompt(d, s) ? VM_SYSTEM_PROMPT
-                                                      : NULL);
+    cmd =
+        tool_command(tool, session_of(d, s, tool), s->model, thinking,
+                     inject_has_system_prompt(d, s) ? VM_SYSTEM_PROMPT : NULL);
     r = env_script(c, d, s, tool, &env, e);
     add_system_prompt(d, s, &env);
     l.cmd = cmd;
@@ -814,8 +814,8 @@ static void drop_queued(struct tx *tx, const struct sandbox *s)
         buf_add(&text, sqlite3_column_blob(q, 1),
                 (size_t)sqlite3_column_bytes(q, 1));
         db_done(q);
-        seq = db_int(tx->db, 1, "SELECT next_seq FROM sandbox WHERE id=?",
-                     "i", s->id);
+        seq = db_int(tx->db, 1, "SELECT next_seq FROM sandbox WHERE id=?", "i",
+                     s->id);
         transcript_tail(tx, s->id, 2, &last);
         if (last.n && strcmp(buf_str(&last), "\n\n"))
             buf_adds(&b, last.p[last.n - 1] == '\n' ? "\n" : "\n\n");
@@ -858,8 +858,8 @@ static int tx_stop(struct tx *tx, void *arg, struct err *e)
 {
     struct stop *st = arg;
     const char *args = st->j->args;
-    const char *why = !*args || !strcmp(args, "all") ? "interrupted by user"
-                                                     : args;
+    const char *why =
+        !*args || !strcmp(args, "all") ? "interrupted by user" : args;
     sqlite3_stmt *q;
 
     (void)e;
@@ -900,9 +900,8 @@ static int tx_stopped(struct tx *tx, void *arg, struct err *e)
 static bool all_ended(struct db *d, const struct stop *st)
 {
     for (size_t i = 0; i < st->n; i++)
-        if (db_int(d, 0,
-                   "SELECT 1 FROM process WHERE id=? AND state<>'ended'", "i",
-                   st->ids[i]))
+        if (db_int(d, 0, "SELECT 1 FROM process WHERE id=? AND state<>'ended'",
+                   "i", st->ids[i]))
             return false;
     return true;
 }

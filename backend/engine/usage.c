@@ -22,9 +22,8 @@ static double price(struct db *d, const char *service, const char *model,
 void tx_usage(struct tx *tx, int64_t sandbox, const char *service,
               const char *model, const char *unit, double quantity, double usd)
 {
-    int64_t project = db_int(tx->db, 0,
-                             "SELECT project FROM sandbox WHERE id=?", "i",
-                             sandbox);
+    int64_t project = db_int(
+        tx->db, 0, "SELECT project FROM sandbox WHERE id=?", "i", sandbox);
     int64_t run;
 
     if (!project || (quantity <= 0 && usd <= 0))
@@ -46,14 +45,13 @@ void tx_usage(struct tx *tx, int64_t sandbox, const char *service,
             sandbox);
     tx_touch(tx, project, oid(OBJ_SANDBOX, sandbox), ASPECT_USAGE);
     tx_changed(tx, oid(OBJ_PROJECT, project), ASPECT_STATUS);
-    run = db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i",
-                 sandbox);
+    run =
+        db_int(tx->db, 0, "SELECT run FROM sandbox WHERE id=?", "i", sandbox);
     if (run)
         tx_changed(tx, oid(OBJ_RUN, run), ASPECT_USAGE | ASPECT_INFO);
     tx_event(tx, project, oid(OBJ_SANDBOX, sandbox), "usage",
              json_pack("{s:s,s:s,s:s,s:f,s:f}", "service", service, "model",
-                       model, "unit", unit, "quantity", quantity, "usd",
-                       usd));
+                       model, "unit", unit, "quantity", quantity, "usd", usd));
 }
 
 /* of a VM interval that isn't recorded yet */

@@ -150,8 +150,8 @@ int tx_create(struct tx *tx, struct courier *c, int64_t project,
     return r;
 }
 
-int tx_create_body(struct tx *tx, struct courier *c, int64_t id,
-                   const void *p, size_t n, struct err *e)
+int tx_create_body(struct tx *tx, struct courier *c, int64_t id, const void *p,
+                   size_t n, struct err *e)
 {
     int r = set_prompt(tx, c, id, p, n, e);
 

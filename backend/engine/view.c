@@ -139,11 +139,10 @@ static int ctl_text(struct db *d, struct oid o, enum ctl which,
 /* ---- the table ---- */
 
 enum {
-    SHOWS_ALL_RUN = ASPECT_STATUS | ASPECT_DOCS | ASPECT_INFO |
-                    ASPECT_USAGE | ASPECT_PR | ASPECT_LEARN |
-                    ASPECT_BRANCH | ASPECT_PROGRESS,
-    SHOWS_ALL = SHOWS_ALL_RUN | ASPECT_AGENT | ASPECT_ERROR |
-                ASPECT_EXPIRES | ASPECT_SALVAGE | ASPECT_QUEUE,
+    SHOWS_ALL_RUN = ASPECT_STATUS | ASPECT_DOCS | ASPECT_INFO | ASPECT_USAGE |
+                    ASPECT_PR | ASPECT_LEARN | ASPECT_BRANCH | ASPECT_PROGRESS,
+    SHOWS_ALL = SHOWS_ALL_RUN | ASPECT_AGENT | ASPECT_ERROR | ASPECT_EXPIRES |
+                ASPECT_SALVAGE | ASPECT_QUEUE,
     OF_STEP = ASPECT_STATUS | ASPECT_PROGRESS | ASPECT_INFO | ASPECT_OUT,
 };
 
@@ -179,10 +178,9 @@ struct shown {
     }
 
 static const struct shown shown[VIEWS] = {
-    [VIEW_ROOT_STATUS] = MADE(OBJ_ROOT,
-                              ASPECT_STATUS | ASPECT_ERRORS | ASPECT_HOST |
-                                  ASPECT_DOCS,
-                              view_root_status),
+    [VIEW_ROOT_STATUS] = MADE(
+        OBJ_ROOT, ASPECT_STATUS | ASPECT_ERRORS | ASPECT_HOST | ASPECT_DOCS,
+        view_root_status),
     [VIEW_LOCAL_ENV] = MADE(OBJ_ROOT, ASPECT_HOST, view_local_env),
     [VIEW_ROOT_BOARD] = MADE(OBJ_ROOT, ASPECT_BOARD, view_board),
     [VIEW_ROOT_ERRORS] = MADE(OBJ_ROOT, ASPECT_ERRORS, view_errors),
@@ -191,16 +189,15 @@ static const struct shown shown[VIEWS] = {
     [VIEW_ROOT_USAGE_CSV] = MADE(OBJ_ROOT, ASPECT_USAGE, view_usage_csv),
     [VIEW_ROOT_CTL] = CONTROL(OBJ_ROOT, CTL_ROOT),
 
-    [VIEW_PROJECT_STATUS] = MADE(OBJ_PROJECT,
-                                 ASPECT_STATUS | ASPECT_USAGE | ASPECT_NAMES,
-                                 view_project_status),
+    [VIEW_PROJECT_STATUS] =
+        MADE(OBJ_PROJECT, ASPECT_STATUS | ASPECT_USAGE | ASPECT_NAMES,
+             view_project_status),
     [VIEW_PROJECT_BOARD] = MADE(OBJ_PROJECT, ASPECT_BOARD, view_board),
     [VIEW_PROJECT_ERRORS] = MADE(OBJ_PROJECT, ASPECT_ERRORS, view_errors),
     [VIEW_PROJECT_USAGE] = MADE(OBJ_PROJECT, ASPECT_USAGE, view_usage),
-    [VIEW_PROJECT_USAGE_JSONL] = MADE(OBJ_PROJECT, ASPECT_USAGE,
-                                      view_usage_jsonl),
-    [VIEW_PROJECT_USAGE_CSV] = MADE(OBJ_PROJECT, ASPECT_USAGE,
-                                    view_usage_csv),
+    [VIEW_PROJECT_USAGE_JSONL] =
+        MADE(OBJ_PROJECT, ASPECT_USAGE, view_usage_jsonl),
+    [VIEW_PROJECT_USAGE_CSV] = MADE(OBJ_PROJECT, ASPECT_USAGE, view_usage_csv),
     [VIEW_PROJECT_CTL] = CONTROL(OBJ_PROJECT, CTL_PROJECT),
     [VIEW_SANDBOXES_CTL] = CONTROL(OBJ_PROJECT, CTL_SANDBOXES),
     [VIEW_RUNS_CTL] = CONTROL(OBJ_PROJECT, CTL_RUNS),
@@ -212,10 +209,10 @@ static const struct shown shown[VIEWS] = {
                                              "'' ELSE 'versions/'||"
                                              "learn_active||'.md' END"),
                                .bare = true},
-    [VIEW_ATTEMPTS] = MADE(OBJ_PROJECT,
-                           ASPECT_NAMES | ASPECT_STATUS | ASPECT_USAGE |
-                               ASPECT_BOARD,
-                           view_attempts),
+    [VIEW_ATTEMPTS] =
+        MADE(OBJ_PROJECT,
+             ASPECT_NAMES | ASPECT_STATUS | ASPECT_USAGE | ASPECT_BOARD,
+             view_attempts),
 
     [VIEW_STATUS] = OF_SANDBOX(ASPECT_STATUS, "status"),
     [VIEW_REASON] = OF_SANDBOX(ASPECT_STATUS, "reason"),
@@ -230,9 +227,9 @@ static const struct shown shown[VIEWS] = {
     [VIEW_BRANCH] = OF_SANDBOX(ASPECT_BRANCH, "branch"),
     [VIEW_DIFF] = OF_SANDBOX(ASPECT_DIFF, "diff"),
     [VIEW_PR_URL] = OF_SANDBOX(ASPECT_PR, "pr_url"),
-    [VIEW_PR_NUMBER] = OF_SANDBOX(ASPECT_PR,
-                                  "CASE pr_number WHEN 0 THEN '' ELSE "
-                                  "pr_number END"),
+    [VIEW_PR_NUMBER] =
+        OF_SANDBOX(ASPECT_PR, "CASE pr_number WHEN 0 THEN '' ELSE "
+                              "pr_number END"),
     [VIEW_PR_STATUS] = OF_SANDBOX(ASPECT_PR, "pr_status"),
     [VIEW_PR_TITLE] = OF_SANDBOX(ASPECT_PR, "pr_title"),
     [VIEW_LEARNINGS] = OF_SANDBOX(ASPECT_LEARN, "learnings"),
@@ -250,16 +247,16 @@ static const struct shown shown[VIEWS] = {
     [VIEW_RUN_INFO] = MADE(OBJ_RUN, SHOWS_ALL_RUN, view_run_info),
     [VIEW_RUN_USAGE] = MADE(OBJ_RUN, ASPECT_USAGE, view_usage),
     [VIEW_RUN_PR_URL] = OF_RUN(ASPECT_PR, "pr_url"),
-    [VIEW_RUN_PR_NUMBER] = OF_RUN(ASPECT_PR,
-                                  "CASE pr_number WHEN 0 THEN '' ELSE "
-                                  "pr_number END"),
+    [VIEW_RUN_PR_NUMBER] =
+        OF_RUN(ASPECT_PR, "CASE pr_number WHEN 0 THEN '' ELSE "
+                          "pr_number END"),
     [VIEW_RUN_PR_STATUS] = OF_RUN(ASPECT_PR, "pr_status"),
     [VIEW_RUN_PR_TITLE] = OF_RUN(ASPECT_PR, "pr_title"),
     [VIEW_RUN_LEARNINGS] = MADE(OBJ_RUN, ASPECT_LEARN, view_run_learnings),
-    [VIEW_RUN_PROGRESS] = MADE(OBJ_RUN, ASPECT_PROGRESS | ASPECT_STATUS,
-                               view_run_progress),
-    [VIEW_RUN_TIMELINE] = MADE(OBJ_RUN, ASPECT_PROGRESS | ASPECT_STATUS,
-                               view_run_timeline),
+    [VIEW_RUN_PROGRESS] =
+        MADE(OBJ_RUN, ASPECT_PROGRESS | ASPECT_STATUS, view_run_progress),
+    [VIEW_RUN_TIMELINE] =
+        MADE(OBJ_RUN, ASPECT_PROGRESS | ASPECT_STATUS, view_run_timeline),
 
     [VIEW_STEP_STATUS] = OF_A_STEP("status"),
     [VIEW_STEP_PROMPT] = OF_A_STEP("prompt"),
@@ -279,9 +276,9 @@ static const struct shown shown[VIEWS] = {
                        .sql = COLUMN("exec", "cmd")},
     [VIEW_EXEC_STATUS] = {.kind = OBJ_EXEC,
                           .aspects = ASPECT_STATUS,
-                          .sql = COLUMN("exec",
-                                        "CASE status WHEN 'exited' THEN "
-                                        "status ELSE 'running' END")},
+                          .sql =
+                              COLUMN("exec", "CASE status WHEN 'exited' THEN "
+                                             "status ELSE 'running' END")},
     [VIEW_EXEC_EXIT] = {.kind = OBJ_EXEC,
                         .aspects = ASPECT_STATUS,
                         .sql = COLUMN("exec", "exit")},
@@ -335,8 +332,7 @@ static int64_t created_ns(struct courier *c, struct oid o)
     return r < 0 ? r : created;
 }
 
-int courier_view(struct courier *c, struct oid o, enum view v,
-                 struct buf *out)
+int courier_view(struct courier *c, struct oid o, enum view v, struct buf *out)
 {
     const struct shown *s = find(v);
     struct db *d = store_reader(c->store);
@@ -387,8 +383,7 @@ int64_t courier_view_mtime(struct courier *c, struct oid o, enum view v)
                          o.id);
 
         at = later(at, store_mtime(d, root_oid(), ASPECT_DOCS));
-        at = later(at, store_mtime(d, oid(OBJ_PROJECT, project),
-                                   ASPECT_DOCS));
+        at = later(at, store_mtime(d, oid(OBJ_PROJECT, project), ASPECT_DOCS));
     }
     return at;
 }

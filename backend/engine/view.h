@@ -18,8 +18,7 @@ int view_root_status(struct courier *c, struct db *d, struct oid o,
                      struct buf *out);
 int view_project_status(struct courier *c, struct db *d, struct oid o,
                         struct buf *out);
-int view_board(struct courier *c, struct db *d, struct oid o,
-               struct buf *out);
+int view_board(struct courier *c, struct db *d, struct oid o, struct buf *out);
 int view_errors(struct courier *c, struct db *d, struct oid o,
                 struct buf *out);
 

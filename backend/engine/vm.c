@@ -78,8 +78,7 @@ int vm_explain(struct courier *c, int64_t project, const char *backend, int r,
 
 int64_t vm_timeout(struct courier *c, const struct sandbox *s)
 {
-    int64_t secs =
-        config_seconds(store_reader(c->store), s, "timeout", 900);
+    int64_t secs = config_seconds(store_reader(c->store), s, "timeout", 900);
 
     return secs > 0 ? secs : 900;
 }
@@ -164,8 +163,7 @@ static char *gone_words(const char *why)
     told += strlen(mark);
     http = strstr(told, " (HTTP ");
     return xasprintf("the VM is gone: %.*s",
-                     (int)(http ? (size_t)(http - told) : strlen(told)),
-                     told);
+                     (int)(http ? (size_t)(http - told) : strlen(told)), told);
 }
 
 void tx_vm_gone(struct tx *tx, struct courier *c, int64_t sandbox,

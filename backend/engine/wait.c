@@ -48,8 +48,8 @@ static int wait_learned(const struct sandbox *s, bool ended, struct buf *out)
     return ended && !*s->learn_status ? -ECANCELED : -EAGAIN;
 }
 
-static int wait_sandbox(struct db *d, const struct sandbox *s,
-                        enum wait_for w, struct buf *out)
+static int wait_sandbox(struct db *d, const struct sandbox *s, enum wait_for w,
+                        struct buf *out)
 {
     bool ended = sandbox_is(s, "killed") || sandbox_is(s, "error");
 
@@ -83,8 +83,7 @@ static int wait_sandbox(struct db *d, const struct sandbox *s,
     }
 }
 
-static int wait_run(struct db *d, int64_t id, enum wait_for w,
-                    struct buf *out)
+static int wait_run(struct db *d, int64_t id, enum wait_for w, struct buf *out)
 {
     static const char *const final[] = {"completed", "failed", "cancelled",
                                         NULL};
@@ -110,8 +109,8 @@ int courier_wait(struct courier *c, struct oid o, enum wait_for w,
     if (o.kind == OBJ_RUN)
         return wait_run(d, o.id, w, out);
     if (o.kind == OBJ_EXEC) {
-        AUTO_FREE char *st = db_text(
-            d, "SELECT status FROM exec WHERE id=?", "i", o.id);
+        AUTO_FREE char *st =
+            db_text(d, "SELECT status FROM exec WHERE id=?", "i", o.id);
 
         if (!st)
             return -ENOENT;

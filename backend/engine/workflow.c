@@ -8,9 +8,9 @@
 enum { STEPS_MAX = 100, ROUNDS_MAX = 100, ROUNDS = 3 };
 
 const char *const workflow_roles[] = {
-    "designer",  "checker",  "optimizer", "prompter", "investigator",
-    "planner",   "deep-dive", "reviewer", "evaluator", "judge",
-    "answerer",  "custom",   NULL};
+    "designer", "checker",   "optimizer", "prompter",  "investigator",
+    "planner",  "deep-dive", "reviewer",  "evaluator", "judge",
+    "answerer", "custom",    NULL};
 
 void part_clear(struct part *p)
 {
@@ -99,8 +99,8 @@ static int begin_step(struct parse *p, const char *name)
     p->step_loop =
         xrealloc(p->step_loop, (w->n_steps + 1) * sizeof(*p->step_loop));
     p->step_loop[w->n_steps] = NULL;
-    w->steps[w->n_steps++] = (struct wf_step){
-        .name = xstrdup(name), .loop = -1, .line = p->line};
+    w->steps[w->n_steps++] =
+        (struct wf_step){.name = xstrdup(name), .loop = -1, .line = p->line};
     p->section = STEP;
     return 0;
 }
@@ -114,9 +114,11 @@ static int begin_loop(struct parse *p, const char *name)
     if (w->n_loops == STEPS_MAX)
         return fail(p, "more than %d loops", STEPS_MAX);
     w->loops = xrealloc(w->loops, (w->n_loops + 1) * sizeof(*w->loops));
-    w->loops[w->n_loops++] =
-        (struct wf_loop){.name = xstrdup(name), .max = ROUNDS, .first = -1,
-                         .last = -1, .line = p->line};
+    w->loops[w->n_loops++] = (struct wf_loop){.name = xstrdup(name),
+                                              .max = ROUNDS,
+                                              .first = -1,
+                                              .last = -1,
+                                              .line = p->line};
     p->section = LOOP;
     return 0;
 }
@@ -130,8 +132,9 @@ static int section(struct parse *p, char *s)
     p->value = NULL;
     text_refused(s, shown);
     if (p->persona || !end || *text_trim(end + 1))
-        return fail(p, p->persona ? "a persona has no sections: %s"
-                                  : "not [step NAME] or [loop NAME]: %s",
+        return fail(p,
+                    p->persona ? "a persona has no sections: %s"
+                               : "not [step NAME] or [loop NAME]: %s",
                     shown);
     *end = 0;
     kind = text_trim(s + 1);
@@ -253,8 +256,7 @@ static int pair(struct parse *p, const char *key, char **value)
         if (!strcmp(key, "description"))
             return set(p, &p->w->description, value, false);
         text_refused(key, shown);
-        return fail(p, "unknown key '%s' before the first [step NAME]",
-                    shown);
+        return fail(p, "unknown key '%s' before the first [step NAME]", shown);
     }
 }
 
@@ -305,8 +307,7 @@ static int one_line(struct parse *p, const char *line, size_t n)
     return pair(p, key, &value);
 }
 
-static int lines(struct parse *p, const char *text, size_t n,
-                 bool lines_only)
+static int lines(struct parse *p, const char *text, size_t n, bool lines_only)
 {
     const char *at = text, *end = text + n;
 

@@ -27,7 +27,7 @@
 /* what an agent of a step or persona is; strings are NULL where not given */
 struct part {
     char *description;
-    char *role; /* one of workflow_roles */
+    char *role;    /* one of workflow_roles */
     char *persona; /* of a step only: what is not given here is in there */
     char *tool, *model, *thinking;
     char *instructions;
@@ -43,8 +43,8 @@ struct wf_step {
 
 struct wf_loop {
     char *name;
-    int max;       /* rounds, 1-100, default 3 */
-    bool continue_; /* on_max: go on after the loop; else the run fails */
+    int max;         /* rounds, 1-100, default 3 */
+    bool continue_;  /* on_max: go on after the loop; else the run fails */
     int first, last; /* its steps */
     int line;
 };

@@ -129,9 +129,10 @@ static int refused(const struct forge *f, const struct api_answer *a,
     case 403:
         return err_set(e, EACCES, "GitHub does not allow it: %s", words);
     case 404:
-        return err_set(e, ENOENT, f->token
-                       ? "GitHub knows no %s/%s, or the key may not see it"
-                       : "GitHub knows no %s/%s, or it needs a key",
+        return err_set(e, ENOENT,
+                       f->token
+                           ? "GitHub knows no %s/%s, or the key may not see it"
+                           : "GitHub knows no %s/%s, or it needs a key",
                        f->owner, f->name);
     default:
         return err_set(e, a->status >= 500 ? EIO : EINVAL,
@@ -175,7 +176,8 @@ static int check(const struct forge *f, const char *url, struct err *e)
     if (strpbrk(f->token, "\r\n"))
         return err_set(e, EACCES, "the key for GitHub has a line break");
     if (!web_may_carry_key(url))
-        return err_set(e, EACCES, "the key is sent over https only, and "
+        return err_set(e, EACCES,
+                       "the key is sent over https only, and "
                        "github_api is not");
     return 0;
 }
@@ -212,8 +214,8 @@ int api_do(const struct forge *f, struct api_call *c, struct api_answer *a,
            struct err *e)
 {
     AUTO_FREE char *path = c->path;
-    AUTO_FREE char *url = xasprintf("%s/repos/%s/%s/%s", f->api, f->owner,
-                                    f->name, path);
+    AUTO_FREE char *url =
+        xasprintf("%s/repos/%s/%s/%s", f->api, f->owner, f->name, path);
     struct web_sink sink = {.max = ANSWER_MAX};
     struct heads h = {NULL, -1, -1, -1};
     struct err mine = {0};

@@ -13,9 +13,9 @@ enum { HEADER_MAX = 4 << 20 };
 
 struct bundle {
     int fd;
-    int64_t pack, end; /* where the pack begins, the file ends */
+    int64_t pack, end;    /* where the pack begins, the file ends */
     struct git_refs refs; /* full names */
-    git_oid *need; /* what the receiver must have */
+    git_oid *need;        /* what the receiver must have */
     size_t need_n;
 };
 
@@ -184,7 +184,8 @@ static int all_needs(struct intake *t, const struct bundle *b, struct err *e)
 {
     for (size_t i = 0; i < b->need_n; i++)
         if (!git_odb_exists(t->odb, &b->need[i]))
-            return err_set(e, ENOENT, "the repository lacks commit %.12s, "
+            return err_set(e, ENOENT,
+                           "the repository lacks commit %.12s, "
                            "which the bundle builds on",
                            git_oid_tostr_s(&b->need[i]));
     return 0;
@@ -304,8 +305,7 @@ static int append_all(git_indexer *idx, const struct bundle *b, struct err *e)
     return 0;
 }
 
-static int index_pack(struct intake *t, const struct bundle *b,
-                      struct err *e)
+static int index_pack(struct intake *t, const struct bundle *b, struct err *e)
 {
     AUTO_FREE char *dir = xasprintf("%s/pack", t->room);
     git_indexer *idx;
@@ -389,8 +389,11 @@ static int check_forward(struct intake *t, git_oid *old, bool *has,
     rc = git_graph_descendant_of(t->repo, &t->tip, old);
     if (rc < 0)
         return lib_err(e, rc, "branch %s", t->branch);
-    return rc ? 0 : err_set(e, EEXIST, "branch %s has commits there that the "
-                            "sandbox lacks", t->branch);
+    return rc ? 0
+              : err_set(e, EEXIST,
+                        "branch %s has commits there that the "
+                        "sandbox lacks",
+                        t->branch);
 }
 
 static int set_branch(struct intake *t, const git_oid *old, bool has,

@@ -155,8 +155,8 @@ static int fetch(const char *path, const char *repo, const struct git_auth *a,
     o.flags = GIT_REMOTE_CREATE_SKIP_INSTEADOF |
               GIT_REMOTE_CREATE_SKIP_DEFAULT_FETCHSPEC;
     rc = git_remote_create_with_opts(&remote, repo, &o);
-    rc = rc ? lib_remote_err(e, rc, &ctx)
-            : lib_remote_connect(remote, &ctx, e);
+    rc =
+        rc ? lib_remote_err(e, rc, &ctx) : lib_remote_connect(remote, &ctx, e);
     if (!rc)
         rc = download(r, remote, &ctx, branch, base, e);
     git_remote_free(remote);

@@ -55,8 +55,10 @@ struct check {
 static int missing(struct check *c, const char *what, const git_oid *id)
 {
     git_error_clear();
-    return err_set(c->e, EBADMSG, "the bundle is incomplete: a %s (%.12s) is "
-                   "missing or malformed", what, git_oid_tostr_s(id));
+    return err_set(c->e, EBADMSG,
+                   "the bundle is incomplete: a %s (%.12s) is "
+                   "missing or malformed",
+                   what, git_oid_tostr_s(id));
 }
 
 static int check_tree(struct check *c, const git_oid *id, int depth);
@@ -71,8 +73,8 @@ static int check_entry(struct check *c, const git_tree_entry *t, int depth)
     case GIT_OBJECT_TREE:
         return check_tree(c, id, depth + 1);
     default:
-        if (git_oid_is_zero(id) || (seen_add(&c->seen, id) &&
-                                    !git_odb_exists(c->odb, id)))
+        if (git_oid_is_zero(id) ||
+            (seen_add(&c->seen, id) && !git_odb_exists(c->odb, id)))
             return missing(c, "file", id);
         return 0;
     }
@@ -84,8 +86,10 @@ static int check_tree(struct check *c, const git_oid *id, int depth)
     int r = 0;
 
     if (depth > DEPTH_MAX)
-        return err_set(c->e, EFBIG, "the bundle has directories more than %d "
-                       "deep", DEPTH_MAX);
+        return err_set(c->e, EFBIG,
+                       "the bundle has directories more than %d "
+                       "deep",
+                       DEPTH_MAX);
     if (git_oid_is_zero(id))
         return missing(c, "directory", id);
     if (!seen_add(&c->seen, id) || git_odb_exists(c->old, id))

@@ -18,8 +18,9 @@ void forge_pr_clear(struct forge_pr *p)
 
 char *forge_api_for(const char *host)
 {
-    if (!strcasecmp(host, "github.com") || !strcasecmp(host, "www.github.com")
-        || !strcasecmp(host, "ssh.github.com"))
+    if (!strcasecmp(host, "github.com") ||
+        !strcasecmp(host, "www.github.com") ||
+        !strcasecmp(host, "ssh.github.com"))
         return xstrdup("https://api.github.com");
     return xasprintf("https://%s/api/v3", host);
 }
@@ -50,12 +51,13 @@ static int fill(struct forge_pr *p, json_t *o, struct err *e)
     json_int_t n = json_integer_value(json_object_get(o, "number"));
 
     if (n <= 0 || n > INT32_MAX || strncmp(str(o, "html_url"), "http", 4))
-        return err_set(e, EIO, "GitHub's answer makes no sense: a pull "
+        return err_set(e, EIO,
+                       "GitHub's answer makes no sense: a pull "
                        "request without number and address");
     p->number = (int)n;
     p->url = printable(str(o, "html_url"), 2000);
     p->title = printable(str(o, "title"), 300);
-    p->state = xstrdup(is_merged(o)                       ? "merged"
+    p->state = xstrdup(is_merged(o)                        ? "merged"
                        : strcmp(str(o, "state"), "closed") ? "open"
                                                            : "closed");
     p->draft = json_is_true(json_object_get(o, "draft"));
@@ -82,8 +84,8 @@ static int find(const struct forge *f, const char *head, json_t **out,
     int r;
 
     *out = NULL;
-    c.path = xasprintf("pulls?state=open&per_page=100&head=%s:%s", f->owner,
-                       q);
+    c.path =
+        xasprintf("pulls?state=open&per_page=100&head=%s:%s", f->owner, q);
     curl_free(q);
     r = api_do(f, &c, &a, e);
     if (!r && !json_is_array(a.json))
@@ -136,8 +138,8 @@ static char *title_of(const struct forge_new *n)
 
 static char *body_of(const struct forge_new *n)
 {
-    AUTO_FREE char *b = clean(n->body, BODY_MAX,
-                              PRINTABLE_LINES | PRINTABLE_TABS);
+    AUTO_FREE char *b =
+        clean(n->body, BODY_MAX, PRINTABLE_LINES | PRINTABLE_TABS);
 
     return xasprintf("%s\n\n" MARK "\n", b);
 }
@@ -152,8 +154,7 @@ static int create(const struct forge *f, const struct forge_new *n, bool draft,
     int r;
 
     c.body = json_pack("{s:s, s:s, s:s, s:s, s:b}", "title", title, "body",
-                       body, "head", n->head, "base", n->base, "draft",
-                       draft);
+                       body, "head", n->head, "base", n->base, "draft", draft);
     if (!c.body) {
         free(c.path);
         return err_set(e, EINVAL, "the branch's name is not UTF-8");
@@ -247,8 +248,10 @@ static int open_once(const struct forge *f, const struct forge_new *n,
     }
     r = create(f, n, n->draft, out, e);
     if (r == -EEXIST) /* made since we looked, or the list was behind */
-        return err_set(e, EIO, "GitHub has a pull request of %s, but does "
-                       "not list it yet", n->head);
+        return err_set(e, EIO,
+                       "GitHub has a pull request of %s, but does "
+                       "not list it yet",
+                       n->head);
     if (!r)
         add_labels(f, n, out->number);
     return r;

@@ -40,7 +40,7 @@ struct git_refs {
     struct git_ref {
         char *name; /* without refs/heads/ */
         char sha[41];
-    } *v;
+    } * v;
     size_t n;
 };
 int git_ls_remote(const char *repo, const struct git_auth *a,
@@ -64,7 +64,7 @@ struct git_commits {
         char sha[41];
         char *subject, *author;
         int64_t time_ms;
-    } *v;
+    } * v;
     size_t n;
 };
 /* commits of branch that base lacks, newest first, at most max */
@@ -99,8 +99,8 @@ struct git_setup {
     const char *base;   /* branch to start from, NULL: remote HEAD */
     const char *branch; /* to make, or to go on with if the remote has it */
     const char *user_name, *user_email;
-    const char *dir;    /* /home/user/project */
-    bool credentials;   /* a helper script gives the token: see below */
+    const char *dir;  /* /home/user/project */
+    bool credentials; /* a helper script gives the token: see below */
     bool shallow;
 };
 /* where the helper (git_script_credentials) must be, mode 0700, before a

@@ -22,7 +22,8 @@ int git_branch_check(const char *name, struct err *e)
     if (strlen(name) > 200)
         return err_set(e, EINVAL, "a branch name is at most 200 bytes long");
     if (!shown_as_is(name))
-        return err_set(e, EINVAL, "the branch name has characters that can't"
+        return err_set(e, EINVAL,
+                       "the branch name has characters that can't"
                        " be shown");
     if (*name == '-' || !strncmp(name, "refs/", 5) || !strcmp(name, "@"))
         return err_set(e, EINVAL, "%.40s is no name for a branch", name);
@@ -59,7 +60,7 @@ const char *git_path(const char *repo)
 /* scheme://authority/path, or user@host:path */
 struct url {
     const char *host, *path;
-    size_t host_n;   /* with the port */
+    size_t host_n; /* with the port */
     bool http, ssh, scp, secret;
 };
 
@@ -104,7 +105,8 @@ static int path_check(const char *repo, struct err *e)
     const char *p = git_path(repo);
 
     if (*p != '/')
-        return err_set(e, EINVAL, "the path of a repository must begin "
+        return err_set(e, EINVAL,
+                       "the path of a repository must begin "
                        "with /");
     if (strlen(p) > 4000)
         return err_set(e, EINVAL, "the path of the repository is too long");
@@ -116,19 +118,23 @@ int git_repo_check(const char *repo, struct err *e)
     struct url u;
 
     if (!shown_as_is(repo) || strlen(repo) > 4096)
-        return err_set(e, EINVAL, "the repository has characters that can't "
+        return err_set(e, EINVAL,
+                       "the repository has characters that can't "
                        "be shown, or is too long");
     if (git_is_path(repo))
         return path_check(repo, e);
     if (strpbrk(repo, " \t\\") || !split_url(repo, &u))
-        return err_set(e, EINVAL, "a repository is https://HOST/PATH, "
+        return err_set(e, EINVAL,
+                       "a repository is https://HOST/PATH, "
                        "ssh://HOST/PATH, USER@HOST:PATH or an absolute path");
     if (u.secret)
-        return err_set(e, EINVAL, "the address of the repository holds a "
+        return err_set(e, EINVAL,
+                       "the address of the repository holds a "
                        "name or password: write the token to keys/github, "
                        "and the address without it");
     if (!u.path || !*u.path)
-        return err_set(e, EINVAL, "the address of the repository lacks the "
+        return err_set(e, EINVAL,
+                       "the address of the repository lacks the "
                        "path");
     return 0;
 }

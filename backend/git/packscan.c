@@ -91,8 +91,10 @@ static int too_big(struct scan *s, int64_t size)
 {
     s->unpacked += size;
     if (size > OBJECT_BYTES_MAX)
-        return err_set(s->e, EFBIG, "an object of the pack is larger than "
-                       "%lld MiB", (long long)(OBJECT_BYTES_MAX >> 20));
+        return err_set(s->e, EFBIG,
+                       "an object of the pack is larger than "
+                       "%lld MiB",
+                       (long long)(OBJECT_BYTES_MAX >> 20));
     if (s->unpacked > PACK_UNPACKED_MAX)
         return err_set(s->e, EFBIG, "the pack unpacks to more than %lld GiB",
                        (long long)(PACK_UNPACKED_MAX >> 30));

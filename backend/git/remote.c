@@ -86,8 +86,7 @@ static int ls_network(const char *repo, const struct git_auth *a,
     return rc;
 }
 
-static int ls_branches(git_repository *r, struct git_refs *out,
-                       struct err *e)
+static int ls_branches(git_repository *r, struct git_refs *out, struct err *e)
 {
     git_reference_iterator *it = NULL;
     git_reference *ref;

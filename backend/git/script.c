@@ -7,9 +7,9 @@
 #include "base/text.h"
 
 /* the path is seen from the top of the tree, where the compiler runs */
-#define EMBED(name, file)                                              \
-    __asm__(".section .rodata\n" #name ":\n"                           \
-            ".incbin \"backend/git/" file "\"\n.byte 0\n.previous\n"); \
+#define EMBED(name, file)                                                     \
+    __asm__(".section .rodata\n" #name ":\n"                                  \
+            ".incbin \"backend/git/" file "\"\n.byte 0\n.previous\n");        \
     extern const char name[] __asm__(#name)
 
 EMBED(script_common, "common.bash");
@@ -101,9 +101,10 @@ char *git_script_credentials(const char *token_file)
     struct buf b = {0};
 
     buf_adds(&b, "#!/bin/sh\n# asked by git for the user and the token\n"
-             "[ \"$1\" = get ] || exit 0\n");
+                 "[ \"$1\" = get ] || exit 0\n");
     assign(&b, "file", token_file);
-    buf_adds(&b, "[ -r \"$file\" ] || exit 0\n"
+    buf_adds(&b,
+             "[ -r \"$file\" ] || exit 0\n"
              "IFS= read -r token <\"$file\" || [ -n \"$token\" ] || exit 0\n"
              "printf 'username=x-access-token\\npassword=%s\\n' "
              "\"$token\"\n");

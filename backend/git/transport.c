@@ -7,7 +7,8 @@
 #include "git/lib.h"
 
 #define REQUEST_MAX ((size_t)32 << 20)
-#define AHEAD ((size_t)1 << 20) /* bytes taken before the reader wants them */
+/* bytes taken before the reader wants them */
+#define AHEAD ((size_t)1 << 20)
 
 struct transport {
     git_smart_subtransport parent; /* must be first */
@@ -80,8 +81,7 @@ static int start(struct stream *s)
             return fail(ctx, EACCES, "a key is sent over https only");
         curl_easy_setopt(s->easy, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC);
         curl_easy_setopt(s->easy, CURLOPT_USERNAME,
-                         ctx->auth->user ? ctx->auth->user
-                                         : "x-access-token");
+                         ctx->auth->user ? ctx->auth->user : "x-access-token");
         curl_easy_setopt(s->easy, CURLOPT_PASSWORD, ctx->auth->token);
     }
     setup_headers(s);

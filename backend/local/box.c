@@ -102,7 +102,7 @@ static void line_add(struct box *b, const char *level, const char *fmt,
         memmove(l->v, l->v + 1, --l->n * sizeof(*l->v));
     }
     l->v = xrealloc(l->v, (l->n + 1) * sizeof(*l->v));
-    l->v[l->n++] = (struct box_line){ now_ms(), level, buf_take(&text) };
+    l->v[l->n++] = (struct box_line){now_ms(), level, buf_take(&text)};
 }
 
 /* with mu held */
@@ -255,7 +255,7 @@ bool box_look(struct box *b, struct box_info *info)
     bool found;
 
     pthread_mutex_lock(&mu);
-    *info = (struct box_info){ b->state, b->started, b->end_at };
+    *info = (struct box_info){b->state, b->started, b->end_at};
     found = visible(b);
     pthread_mutex_unlock(&mu);
     return found;
@@ -365,7 +365,7 @@ static void strike(struct box *b)
 static void await_outer(struct box *b)
 {
     int fd = (int)syscall(SYS_pidfd_open, b->j.outer, 0);
-    struct pollfd p = { fd, POLLIN, 0 };
+    struct pollfd p = {fd, POLLIN, 0};
 
     for (int i = 0; fd >= 0 && i < 500 && poll(&p, 1, 20) <= 0; i++)
         strike(b);
@@ -515,7 +515,7 @@ static struct box *box_new(struct box_spec *s)
     random_hex(b->traffic);
     b->dir = xasprintf("%s/boxes/%s", host.data, b->id);
     b->refs = 2; /* the caller's and that of the list */
-    b->j = (struct jail){ .sock = -1, .pidfd = -1, .root_fd = -1 };
+    b->j = (struct jail){.sock = -1, .pidfd = -1, .root_fd = -1};
     cgroup_none(&b->cg);
     pthread_mutex_init(&b->op, NULL);
     pthread_mutex_init(&b->call_mu, NULL);
@@ -529,8 +529,8 @@ static int box_enter(struct box *b, struct err *e)
     pthread_mutex_lock(&mu);
     if (host.stopping || host.living >= BASE_RANGES / 2) {
         pthread_mutex_unlock(&mu);
-        return err_set(e, EBUSY, "the local host %s", host.stopping
-                       ? "is ending" : "has too many sandboxes");
+        return err_set(e, EBUSY, "the local host %s",
+                       host.stopping ? "is ending" : "has too many sandboxes");
     }
     b->base = geteuid() == 0 ? free_base() : 0;
     b->next = host.list;
@@ -542,9 +542,11 @@ static int box_enter(struct box *b, struct err *e)
 
 static int start_jail(struct box *b, struct err *e)
 {
-    struct jail_spec s = { .dir = b->dir, .base = b->base,
-                           .net = b->spec.net, .binds = b->spec.binds,
-                           .cg = &b->cg };
+    struct jail_spec s = {.dir = b->dir,
+                          .base = b->base,
+                          .net = b->spec.net,
+                          .binds = b->spec.binds,
+                          .cg = &b->cg};
     char path[64];
     struct stat st;
     int rc;
@@ -652,7 +654,7 @@ int box_create(struct box_spec *s, struct box **out, struct err *e)
 
 static int hold(struct box *b, bool on)
 {
-    struct init_req req = { .op = on ? INIT_STOP : INIT_CONT };
+    struct init_req req = {.op = on ? INIT_STOP : INIT_CONT};
 
     if (cgroup_kind(CG_FREEZER))
         return cgroup_freeze(&b->cg, on);
@@ -827,8 +829,8 @@ static void guard_all(void)
 
 static void wait_until(int64_t when)
 {
-    struct timespec t = { .tv_sec = when / 1000,
-                          .tv_nsec = when % 1000 * 1000000 };
+    struct timespec t = {.tv_sec = when / 1000,
+                         .tv_nsec = when % 1000 * 1000000};
 
     pthread_cond_timedwait(&changed, &mu, &t);
 }
@@ -870,8 +872,8 @@ void box_usage(struct box *b, struct box_usage *u)
     pid_t biggest;
     int64_t cpu, now = mono_ms();
 
-    *u = (struct box_usage){ .mem_total = b->spec.memory_mb << 20,
-                             .disk_total = (int64_t)BOX_DISK_MB << 20 };
+    *u = (struct box_usage){.mem_total = b->spec.memory_mb << 20,
+                            .disk_total = (int64_t)BOX_DISK_MB << 20};
     pthread_mutex_lock(&b->op);
     u->mem = cgroup_memory(&b->cg);
     u->cache = cgroup_cache(&b->cg);
@@ -961,8 +963,7 @@ int box_init(const struct box_conf *conf, struct err *e)
              (unsigned)text_hash(conf->data, strlen(conf->data)));
     cgroup_init(tag);
     if (mkdir(dir, 0711) < 0 && errno != EEXIST)
-        return err_set(e, errno, "%s can't be made: %s", dir,
-                       strerror(errno));
+        return err_set(e, errno, "%s can't be made: %s", dir, strerror(errno));
     remove_leftovers();
     rc = jail_init(conf->data, conf->binds, conf->paths, e);
     if (!rc && (rc = pthread_create(&t, NULL, ticker, NULL)) != 0)

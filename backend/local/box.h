@@ -30,12 +30,12 @@ struct box_spec {
     char **env;                 /* name=value, NULL-ended */
     bool secure, private_traffic;
     bool auto_pause, auto_resume;
-    int internet;               /* allow_internet_access: -1 not said */
+    int internet; /* allow_internet_access: -1 not said */
     int64_t timeout_ms;
     int64_t memory_mb;
     double cpus;
     enum net_mode net;
-    char **allow;               /* hosts of NET_ALLOW */
+    char **allow; /* hosts of NET_ALLOW */
     char **binds;
 };
 

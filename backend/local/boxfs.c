@@ -70,8 +70,9 @@ int boxfs_path(const struct boxfs *f, const char *path, char **out,
                struct err *e)
 {
     if (path[0] == '~' && path[1] && path[1] != '/')
-        return err_set(e, EINVAL, "failed to resolve path: cannot expand "
-                                  "user-specific home dir");
+        return err_set(e, EINVAL,
+                       "failed to resolve path: cannot expand "
+                       "user-specific home dir");
     if (path[0] == '~')
         path += path[1] ? 2 : 1;
     else if (path[0] == '/') {
@@ -89,8 +90,8 @@ int boxfs_path(const struct boxfs *f, const char *path, char **out,
 int boxfs_open(const struct boxfs *f, const char *abs, int flags, mode_t mode)
 {
     struct open_how how = {
-        .flags = (uint64_t)(flags | O_CLOEXEC |
-                            (flags & O_PATH ? 0 : O_NOCTTY)),
+        .flags =
+            (uint64_t)(flags | O_CLOEXEC | (flags & O_PATH ? 0 : O_NOCTTY)),
         .mode = flags & O_CREAT ? mode : 0,
         .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
     int fd;
@@ -237,8 +238,7 @@ static int dir_made(const struct boxfs *f, const char *abs, int depth,
     }
     if (made)
         *made = true;
-    fd = openat(parent, name,
-                O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
     adopt(f, fd, 0755);
@@ -379,8 +379,8 @@ static json_t *metadata(int dir, const char *name)
     json_t *j = NULL;
     ssize_t n;
 
-    snprintf(path, sizeof(path), "/proc/self/fd/%d%s%s", dir,
-             *name ? "/" : "", name);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d%s%s", dir, *name ? "/" : "",
+             name);
     n = *name ? llistxattr(path, names, sizeof(names))
               : listxattr(path, names, sizeof(names));
     for (char *k = names; n > 0 && k < names + n; k += strlen(k) + 1) {
@@ -416,7 +416,7 @@ int boxfs_entry(const struct boxfs *f, int dir, const char *name,
     permissions(st.st_mode, perm);
     j = json_object();
     json_object_set_new(j, "name",
-                        json_text(*name ? name
+                        json_text(*name             ? name
                                   : base && base[1] ? base + 1
                                                     : shown));
     if (type_name(st.st_mode))

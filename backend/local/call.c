@@ -12,12 +12,12 @@ enum { ANSWER_SECONDS = 30 };
 static int send_request(struct box *b, const struct init_req *req,
                         const int *fds, int nfds)
 {
-    struct iovec v = { (void *)req, sizeof(*req) };
+    struct iovec v = {(void *)req, sizeof(*req)};
     union {
         char room[CMSG_SPACE(4 * sizeof(int))];
         struct cmsghdr align;
     } c = {0};
-    struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1 };
+    struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
 
     if (nfds) {
         size_t n = (size_t)nfds * sizeof(int);
@@ -50,7 +50,7 @@ static void forget(struct box *b, struct pending *p)
 int call_init(struct box *b, struct init_req *req, const int *fds, int nfds,
               const struct box_spawn *spawn, int *stage, int *fd)
 {
-    struct pending p = { .spawn = spawn, .fd = -1 };
+    struct pending p = {.spawn = spawn, .fd = -1};
     struct timespec until;
     int rc;
 
@@ -84,7 +84,7 @@ int call_init(struct box *b, struct init_req *req, const int *fds, int nfds,
 static void proc_add(struct box *b, pid_t pid, const struct box_spawn *s)
 {
     b->procs = xrealloc(b->procs, (b->nprocs + 1) * sizeof(*b->procs));
-    b->procs[b->nprocs++] = (struct proc){ pid, s->exited, s->arg };
+    b->procs[b->nprocs++] = (struct proc){pid, s->exited, s->arg};
 }
 
 static void on_answer(struct box *b, const struct init_msg *m, int fd)
@@ -107,9 +107,10 @@ static void on_answer(struct box *b, const struct init_msg *m, int fd)
     if (!p) {
         close_cleanup(&fd);
         if (m->result > 1) { /* a process nobody waits for any more */
-            struct init_req kill_it = { .op = INIT_SIGNAL, .sig = SIGKILL,
-                                        .pid = m->result,
-                                        .flags = INIT_GROUP };
+            struct init_req kill_it = {.op = INIT_SIGNAL,
+                                       .sig = SIGKILL,
+                                       .pid = m->result,
+                                       .flags = INIT_GROUP};
 
             send_request(b, &kill_it, NULL, 0);
         }
@@ -136,14 +137,15 @@ void call_loop(struct box *b)
 {
     for (;;) {
         struct init_msg m = {0};
-        struct iovec v = { &m, sizeof(m) };
+        struct iovec v = {&m, sizeof(m)};
         union {
             char room[CMSG_SPACE(sizeof(int)) + 64];
             struct cmsghdr align;
         } c;
-        struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1,
-                            .msg_control = c.room,
-                            .msg_controllen = sizeof(c.room) };
+        struct msghdr h = {.msg_iov = &v,
+                           .msg_iovlen = 1,
+                           .msg_control = c.room,
+                           .msg_controllen = sizeof(c.room)};
         ssize_t n = recvmsg(b->j.sock, &h, MSG_CMSG_CLOEXEC);
         int fd = -1;
 
@@ -214,8 +216,8 @@ static int spawn_words(const struct box_spawn *s, const char *cwd, int stage,
 int box_spawn(struct box *b, const struct box_spawn *s, struct err *e)
 {
     const char *cwd = s->cwd && *s->cwd ? s->cwd : "/home/user";
-    struct init_req req = { .op = INIT_SPAWN };
-    const int io[3] = { s->in, s->out, s->err };
+    struct init_req req = {.op = INIT_SPAWN};
+    const int io[3] = {s->in, s->out, s->err};
     AUTO_CLOSE int text = memfd_create("spawn", MFD_CLOEXEC);
     AUTO_BUF struct buf all = {0};
     int fds[4], nfds = 0, stage = STAGE_FORK, rc;
@@ -240,15 +242,17 @@ int box_spawn(struct box *b, const struct box_spawn *s, struct err *e)
 
 int box_signal(struct box *b, pid_t pid, int sig, bool group)
 {
-    struct init_req req = { .op = INIT_SIGNAL, .pid = pid, .sig = sig,
-                            .flags = group ? INIT_GROUP : 0 };
+    struct init_req req = {.op = INIT_SIGNAL,
+                           .pid = pid,
+                           .sig = sig,
+                           .flags = group ? INIT_GROUP : 0};
 
     return call_init(b, &req, NULL, 0, NULL, NULL, NULL);
 }
 
 int box_dial(struct box *b, int port)
 {
-    struct init_req req = { .op = INIT_CONNECT, .port = (uint32_t)port };
+    struct init_req req = {.op = INIT_CONNECT, .port = (uint32_t)port};
     int fd, rc = call_init(b, &req, NULL, 0, NULL, NULL, &fd);
 
     return rc < 0 ? rc : fd < 0 ? -EIO : fd;
@@ -256,7 +260,7 @@ int box_dial(struct box *b, int port)
 
 int box_dns_socket(struct box *b)
 {
-    struct init_req req = { .op = INIT_DNS };
+    struct init_req req = {.op = INIT_DNS};
     int fd, rc = call_init(b, &req, NULL, 0, NULL, NULL, &fd);
 
     return rc < 0 ? rc : fd < 0 ? -EIO : fd;
@@ -264,8 +268,10 @@ int box_dns_socket(struct box *b)
 
 int box_route(struct box *b, uint32_t addr, int prefix, uint32_t flags)
 {
-    struct init_req req = { .op = INIT_ROUTE, .addr = addr, .flags = flags,
-                            .prefix = (uint8_t)prefix };
+    struct init_req req = {.op = INIT_ROUTE,
+                           .addr = addr,
+                           .flags = flags,
+                           .prefix = (uint8_t)prefix};
 
     return call_init(b, &req, NULL, 0, NULL, NULL, NULL);
 }

@@ -132,9 +132,9 @@ static char *find_base(const char *controller)
             sscanf(line, "%*s %*s %*s %1023s %1023s", root, at) != 2 ||
             sscanf(dash, " - %63s %*s %1023s", type, super) != 2)
             continue;
-        if (*controller ? strcmp(type, "cgroup") != 0 ||
-                              !in_list(super, controller)
-                        : strcmp(type, "cgroup2") != 0)
+        if (*controller
+                ? strcmp(type, "cgroup") != 0 || !in_list(super, controller)
+                : strcmp(type, "cgroup2") != 0)
             continue;
         n = strcmp(root, "/") == 0 ? 0 : strlen(root);
         if (n && strncmp(own, root, n) == 0)
@@ -282,8 +282,8 @@ static bool stale(const char *base, const char *name)
 
 static bool exists(int part, const char *name)
 {
-    AUTO_FREE char *dir = xasprintf("%s/%s", cg.base[part] ? cg.base[part]
-                                                           : "", name);
+    AUTO_FREE char *dir =
+        xasprintf("%s/%s", cg.base[part] ? cg.base[part] : "", name);
 
     return cg.base[part] && access(dir, F_OK) == 0;
 }
@@ -302,8 +302,8 @@ static void sweep(int part)
         AUTO_FREE char *dir = NULL;
 
         if (!stale(cg.base[part], e->d_name) ||
-            (part == CG_FREEZER && (exists(CG_PIDS, e->d_name) ||
-                                    exists(CG_CPU, e->d_name))))
+            (part == CG_FREEZER &&
+             (exists(CG_PIDS, e->d_name) || exists(CG_CPU, e->d_name))))
             continue;
         dir = xasprintf("%s/%s", cg.base[part], e->d_name);
         rmdir(dir); /* fails where something lives */
@@ -361,8 +361,8 @@ static void set_limits(struct cgroup *g, int64_t mem, double cpus, int pids)
                    cg.v2 ? "memory.max" : "memory.limit_in_bytes", n);
         if (cg.v2)
             file_write(g->dir[CG_MEMORY], "memory.swap.max", "0");
-        else if (!file_write(g->dir[CG_MEMORY],
-                             "memory.memsw.limit_in_bytes", n))
+        else if (!file_write(g->dir[CG_MEMORY], "memory.memsw.limit_in_bytes",
+                             n))
             file_write(g->dir[CG_MEMORY], "memory.swappiness", "0");
     }
     if (g->dir[CG_CPU]) {
@@ -378,7 +378,7 @@ static void set_limits(struct cgroup *g, int64_t mem, double cpus, int pids)
 
 void cgroup_none(struct cgroup *g)
 {
-    *g = (struct cgroup){ .freezer_procs = -1, .freezer_state = -1 };
+    *g = (struct cgroup){.freezer_procs = -1, .freezer_state = -1};
     for (int i = 0; i < CG_PARTS; i++)
         g->join[i] = -1;
 }
@@ -428,7 +428,8 @@ static int freeze_step(const char *dir, bool on)
 
     if (cg.v2)
         return file_write(dir, "cgroup.freeze", on ? "1" : "0")
-            ? (int)file_key(dir, "cgroup.events", "frozen") : -1;
+                   ? (int)file_key(dir, "cgroup.events", "frozen")
+                   : -1;
     if (!file_write(dir, "freezer.state", on ? "FROZEN" : "THAWED") ||
         !file_text(dir, "freezer.state", &b))
         return -1;
@@ -482,9 +483,9 @@ int64_t cgroup_cpu_us(const struct cgroup *g)
 
 int cgroup_ooms(const struct cgroup *g)
 {
-    int64_t n = file_key(g->dir[CG_MEMORY],
-                         cg.v2 ? "memory.events" : "memory.oom_control",
-                         "oom_kill");
+    int64_t n =
+        file_key(g->dir[CG_MEMORY],
+                 cg.v2 ? "memory.events" : "memory.oom_control", "oom_kill");
 
     return n > 0 ? (int)n : 0;
 }

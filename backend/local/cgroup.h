@@ -16,8 +16,8 @@
 enum { CG_MEMORY, CG_CPU, CG_PIDS, CG_FREEZER, CG_CPUACCT, CG_PARTS };
 
 struct cgroup {
-    char *dir[CG_PARTS]; /* NULL: without */
-    int join[CG_PARTS];  /* writing "0" there joins; -1 */
+    char *dir[CG_PARTS];              /* NULL: without */
+    int join[CG_PARTS];               /* writing "0" there joins; -1 */
     int freezer_procs, freezer_state; /* -1 without a freezer */
 };
 

@@ -7,14 +7,22 @@ static const struct {
     const char *word;
     int status;
 } codes[] = {
-    {"canceled", 499},          {"unknown", 500},
-    {"invalid_argument", 400},  {"deadline_exceeded", 504},
-    {"not_found", 404},         {"already_exists", 409},
-    {"permission_denied", 403}, {"resource_exhausted", 429},
-    {"failed_precondition", 400}, {"aborted", 409},
-    {"out_of_range", 400},      {"unimplemented", 501},
-    {"internal", 500},          {"unavailable", 503},
-    {"data_loss", 500},         {"unauthenticated", 401},
+    {"canceled", 499},
+    {"unknown", 500},
+    {"invalid_argument", 400},
+    {"deadline_exceeded", 504},
+    {"not_found", 404},
+    {"already_exists", 409},
+    {"permission_denied", 403},
+    {"resource_exhausted", 429},
+    {"failed_precondition", 400},
+    {"aborted", 409},
+    {"out_of_range", 400},
+    {"unimplemented", 501},
+    {"internal", 500},
+    {"unavailable", 503},
+    {"data_loss", 500},
+    {"unauthenticated", 401},
 };
 
 static int code_status(const char *code)
@@ -126,8 +134,7 @@ json_t *json_text(const char *s)
     while (from < n) {
         size_t len = 1;
 
-        while (len < 4 && from + len < n &&
-               !text_utf8_valid(s + from, len))
+        while (len < 4 && from + len < n && !text_utf8_valid(s + from, len))
             len++;
         if (text_utf8_valid(s + from, len)) {
             buf_add(&b, s + from, len);
@@ -166,8 +173,9 @@ void http_fail(struct req *r, int status, const char *fmt, ...)
     va_start(ap, fmt);
     buf_vaddf(&b, fmt, ap);
     va_end(ap);
-    reply_json(r, status, json_pack("{s:i, s:o}", "code", status, "message",
-                                    json_text(buf_str(&b))));
+    reply_json(r, status,
+               json_pack("{s:i, s:o}", "code", status, "message",
+                         json_text(buf_str(&b))));
 }
 
 void rpc_reply(struct req *r, json_t *j)

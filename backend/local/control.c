@@ -17,8 +17,9 @@ void control_fail(struct req *r, int status, const char *fmt, ...)
     buf_vaddf(&b, fmt, ap);
     va_end(ap);
     text_printable(&shown, buf_str(&b), b.n, 0);
-    reply_json(r, status, json_pack("{s:i, s:s}", "code", status, "message",
-                                    buf_str(&shown)));
+    reply_json(
+        r, status,
+        json_pack("{s:i, s:s}", "code", status, "message", buf_str(&shown)));
 }
 
 bool control_id_ok(const char *id)
@@ -36,11 +37,15 @@ static void not_found(struct req *r, const char *id)
     char why[200];
 
     if (box_obituary(id, why, sizeof(why)) && strcmp(why, "killed") != 0)
-        control_fail(r, 404, "Sandbox \"%s\" doesn't exist or you don't have "
-                     "access to it: it ended: %s", id, why);
+        control_fail(r, 404,
+                     "Sandbox \"%s\" doesn't exist or you don't have "
+                     "access to it: it ended: %s",
+                     id, why);
     else
-        control_fail(r, 404, "Sandbox \"%s\" doesn't exist or you don't have "
-                     "access to it", id);
+        control_fail(r, 404,
+                     "Sandbox \"%s\" doesn't exist or you don't have "
+                     "access to it",
+                     id);
 }
 
 /* the JSON of the body, an empty object when there is none; NULL: answered */
@@ -67,18 +72,17 @@ static int64_t seconds(json_t *body, const char *key, int64_t dflt)
     if (!t || json_is_null(t))
         return dflt;
     return json_is_number(t) && json_number_value(t) >= 0
-        ? (int64_t)json_number_value(t) : -1;
+               ? (int64_t)json_number_value(t)
+               : -1;
 }
 
 static json_t *sandbox_json(struct box *b)
 {
     const char *traffic = box_traffic_token(b);
-    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:n}",
-                          "sandboxID", box_id(b),
-                          "templateID", box_spec(b)->template,
-                          "alias", box_spec(b)->template,
-                          "clientID", "local", "envdVersion", "0.6.13",
-                          "domain");
+    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:n}", "sandboxID",
+                          box_id(b), "templateID", box_spec(b)->template,
+                          "alias", box_spec(b)->template, "clientID", "local",
+                          "envdVersion", "0.6.13", "domain");
 
     if (*box_token(b))
         json_object_set_new(j, "envdAccessToken", json_string(box_token(b)));
@@ -92,7 +96,8 @@ static json_t *sandbox_json(struct box *b)
 static int create_status(const struct err *e)
 {
     return e->code == ENOTSUP || e->code == EINVAL ? 400
-        : e->code == EBUSY ? 503 : 500;
+           : e->code == EBUSY                      ? 503
+                                                   : 500;
 }
 
 static void do_create(struct req *r, bool v2)
@@ -160,14 +165,15 @@ static void on_get(struct req *r, struct box *b, const char *id)
     json_object_set_new(j, "domain", json_null());
     if (*box_token(b))
         json_object_set_new(j, "envdAccessToken", json_string(box_token(b)));
-    json_object_set_new(j, "allowInternetAccess", s->internet < 0
-                        ? json_null() : json_boolean(s->internet));
+    json_object_set_new(j, "allowInternetAccess",
+                        s->internet < 0 ? json_null()
+                                        : json_boolean(s->internet));
     if (s->network)
         json_object_set(j, "network", s->network);
     json_object_set_new(j, "lifecycle",
                         json_pack("{s:b, s:s}", "autoResume", s->auto_resume,
-                                  "onTimeout", s->auto_pause ? "pause"
-                                                             : "kill"));
+                                  "onTimeout",
+                                  s->auto_pause ? "pause" : "kill"));
     reply_json(r, 200, j);
 }
 
@@ -339,8 +345,11 @@ static void on_network(struct req *r, struct box *b, const char *id)
     if (rc == -ENOENT)
         not_found(r, id);
     else if (status || rc)
-        control_fail(r, status ? status : rc == -ENOTSUP ? 400 : 500, "%s",
-                     e.text);
+        control_fail(r,
+                     status           ? status
+                     : rc == -ENOTSUP ? 400
+                                      : 500,
+                     "%s", e.text);
     else
         reply(r, 204, NULL, NULL, 0);
     for (size_t i = 0; hosts && hosts[i]; i++)
@@ -369,8 +378,8 @@ static void log_line(const struct box_line *l, void *arg)
     json_decref(line);
     if (!text)
         return;
-    json_array_append_new(a->lines, json_pack("{s:s, s:s}", "timestamp", at,
-                                              "line", text));
+    json_array_append_new(
+        a->lines, json_pack("{s:s, s:s}", "timestamp", at, "line", text));
     json_array_append_new(a->entries,
                           json_pack("{s:s, s:s, s:s, s:{}}", "timestamp", at,
                                     "message", l->text, "level", l->level,
@@ -387,8 +396,8 @@ static int64_t number_of(struct req *r, const char *key)
 
 static void logs(struct req *r, const char *id, bool v2)
 {
-    struct log_ask a = { json_array(), json_array(),
-                         number_of(r, v2 ? "cursor" : "start") };
+    struct log_ask a = {json_array(), json_array(),
+                        number_of(r, v2 ? "cursor" : "start")};
     const char *way = req_query(r, "direction");
     json_t *out = NULL;
 
@@ -397,8 +406,8 @@ static void logs(struct req *r, const char *id, bool v2)
     if (!box_lines(id, log_line, &a)) {
         not_found(r, id);
     } else if (!v2) {
-        out = json_pack("{s:O, s:O}", "logs", a.lines, "logEntries",
-                        a.entries);
+        out =
+            json_pack("{s:O, s:O}", "logs", a.lines, "logEntries", a.entries);
     } else if (way && strcmp(way, "forward") == 0) {
         out = json_pack("{s:O}", "logs", a.entries);
     } else {
@@ -434,16 +443,13 @@ static json_t *metric(struct box *b)
 
     box_usage(b, &u);
     list_time(now, at);
-    return json_pack("{s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I}",
-                     "timestamp", at,
-                     "timestampUnix", (json_int_t)(now / 1000), "cpuCount",
-                     (json_int_t)(box_spec(b)->cpus < 1 ? 1
-                                                        : box_spec(b)->cpus),
-                     "cpuUsedPct", u.cpu_pct, "memUsed", (json_int_t)u.mem,
-                     "memTotal", (json_int_t)u.mem_total,
-                     "memCache", (json_int_t)u.cache,
-                     "diskUsed", (json_int_t)u.disk,
-                     "diskTotal", (json_int_t)u.disk_total);
+    return json_pack(
+        "{s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I}", "timestamp", at,
+        "timestampUnix", (json_int_t)(now / 1000), "cpuCount",
+        (json_int_t)(box_spec(b)->cpus < 1 ? 1 : box_spec(b)->cpus),
+        "cpuUsedPct", u.cpu_pct, "memUsed", (json_int_t)u.mem, "memTotal",
+        (json_int_t)u.mem_total, "memCache", (json_int_t)u.cache, "diskUsed",
+        (json_int_t)u.disk, "diskTotal", (json_int_t)u.disk_total);
 }
 
 static void on_metrics(struct req *r, struct box *b, const char *id)
@@ -477,7 +483,8 @@ static void on_impossible(struct req *r, struct box *b, const char *id)
 {
     (void)b;
     (void)id;
-    control_fail(r, 501, "the local host can't do that: it has no snapshots "
+    control_fail(r, 501,
+                 "the local host can't do that: it has no snapshots "
                  "and no forks, only pause and resume");
 }
 
@@ -497,10 +504,9 @@ static void on_templates(struct req *r, struct box *b, const char *id)
     reply_json(r, 200,
                json_pack("[{s:s, s:s, s:i, s:i, s:i, s:b, s:[s], s:[s], s:s, "
                          "s:s, s:n, s:n, s:i, s:i, s:s, s:s}]",
-                         "templateID", "base", "buildID", "local",
-                         "cpuCount", 2, "memoryMB", 1024,
-                         "diskSizeMB", BOX_DISK_MB, "public", 1,
-                         "aliases", "base", "names", "base",
+                         "templateID", "base", "buildID", "local", "cpuCount",
+                         2, "memoryMB", 1024, "diskSizeMB", BOX_DISK_MB,
+                         "public", 1, "aliases", "base", "names", "base",
                          "createdAt", at, "updatedAt", at, "createdBy",
                          "lastSpawnedAt", "spawnCount", 0, "buildCount", 1,
                          "envdVersion", "0.6.13", "buildStatus", "ready"));
@@ -516,9 +522,9 @@ static void on_teams(struct req *r, struct box *b, const char *id)
 {
     (void)b;
     (void)id;
-    reply_json(r, 200, json_pack("[{s:s, s:s, s:s, s:b}]", "teamID", "local",
-                                 "name", "local", "apiKey", "", "isDefault",
-                                 1));
+    reply_json(r, 200,
+               json_pack("[{s:s, s:s, s:s, s:b}]", "teamID", "local", "name",
+                         "local", "apiKey", "", "isDefault", 1));
 }
 
 static void on_health(struct req *r, struct box *b, const char *id)
@@ -535,9 +541,10 @@ static void on_limits(struct req *r, struct box *b, const char *id)
     (void)b;
     (void)id;
     box_limits(&l);
-    reply_json(r, 200, json_pack("{s:s, s:s, s:s, s:s, s:s}", "memory",
-                                 l.memory, "cpu", l.cpu, "pids", l.pids,
-                                 "freeze", l.freeze, "network", l.network));
+    reply_json(r, 200,
+               json_pack("{s:s, s:s, s:s, s:s, s:s}", "memory", l.memory,
+                         "cpu", l.cpu, "pids", l.pids, "freeze", l.freeze,
+                         "network", l.network));
 }
 
 /* ---- the table ---- */
@@ -547,33 +554,33 @@ static const struct route {
     const char *method, *path;
     void (*fn)(struct req *r, struct box *b, const char *id);
 } routes[] = {
-    { "POST", "/sandboxes", on_create },
-    { "POST", "/v2/sandboxes", on_create2 },
-    { "GET", "/sandboxes", on_list },
-    { "GET", "/v2/sandboxes", on_list2 },
-    { "GET", "/sandboxes/metrics", on_all_metrics },
-    { "GET", "/sandboxes/{}", on_get },
-    { "DELETE", "/sandboxes/{}", on_kill },
-    { "POST", "/sandboxes/{}/timeout", on_timeout },
-    { "POST", "/sandboxes/{}/refreshes", on_refresh },
-    { "POST", "/sandboxes/{}/pause", on_pause },
-    { "POST", "/sandboxes/{}/connect", on_connect },
-    { "POST", "/v2/sandboxes/{}/connect", on_connect2 },
-    { "POST", "/sandboxes/{}/resume", on_resume },
-    { "POST", "/sandboxes/{}/fork", on_impossible },
-    { "POST", "/sandboxes/{}/snapshots", on_impossible },
-    { "GET", "/snapshots", on_none },
-    { "PUT", "/sandboxes/{}/network", on_network },
-    { "GET", "/sandboxes/{?}/logs", on_logs },
-    { "GET", "/v2/sandboxes/{?}/logs", on_logs2 },
-    { "GET", "/sandboxes/{}/metrics", on_metrics },
-    { "GET", "/templates", on_templates },
-    { "GET", "/v2/templates", on_templates },
-    { "GET", "/templates/{?}", on_no_template },
-    { "DELETE", "/templates/{?}", on_no_template },
-    { "GET", "/teams", on_teams },
-    { "GET", "/health", on_health },
-    { "GET", "/limits", on_limits },
+    {"POST", "/sandboxes", on_create},
+    {"POST", "/v2/sandboxes", on_create2},
+    {"GET", "/sandboxes", on_list},
+    {"GET", "/v2/sandboxes", on_list2},
+    {"GET", "/sandboxes/metrics", on_all_metrics},
+    {"GET", "/sandboxes/{}", on_get},
+    {"DELETE", "/sandboxes/{}", on_kill},
+    {"POST", "/sandboxes/{}/timeout", on_timeout},
+    {"POST", "/sandboxes/{}/refreshes", on_refresh},
+    {"POST", "/sandboxes/{}/pause", on_pause},
+    {"POST", "/sandboxes/{}/connect", on_connect},
+    {"POST", "/v2/sandboxes/{}/connect", on_connect2},
+    {"POST", "/sandboxes/{}/resume", on_resume},
+    {"POST", "/sandboxes/{}/fork", on_impossible},
+    {"POST", "/sandboxes/{}/snapshots", on_impossible},
+    {"GET", "/snapshots", on_none},
+    {"PUT", "/sandboxes/{}/network", on_network},
+    {"GET", "/sandboxes/{?}/logs", on_logs},
+    {"GET", "/v2/sandboxes/{?}/logs", on_logs2},
+    {"GET", "/sandboxes/{}/metrics", on_metrics},
+    {"GET", "/templates", on_templates},
+    {"GET", "/v2/templates", on_templates},
+    {"GET", "/templates/{?}", on_no_template},
+    {"DELETE", "/templates/{?}", on_no_template},
+    {"GET", "/teams", on_teams},
+    {"GET", "/health", on_health},
+    {"GET", "/limits", on_limits},
 };
 
 /* 0 no, 1 yes, 2 yes with a sandbox that must exist; the word into id */
@@ -637,6 +644,7 @@ void control_handle(struct req *r)
             routes[i].fn(r, NULL, id);
         return;
     }
-    control_fail(r, path_known ? 405 : 404, path_known
-                 ? "method not allowed" : "no such call on the local host");
+    control_fail(r, path_known ? 405 : 404,
+                 path_known ? "method not allowed"
+                            : "no such call on the local host");
 }

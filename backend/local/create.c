@@ -42,10 +42,10 @@ static bool all_strings(json_t *object)
     const char *key;
     json_t *value;
 
-    json_object_foreach(object, key, value)
-        if (!json_is_string(value) ||
-            strlen(json_string_value(value)) != json_string_length(value))
-            return false;
+    json_object_foreach(object, key,
+                        value) if (!json_is_string(value) ||
+                                   strlen(json_string_value(value)) !=
+                                       json_string_length(value)) return false;
     return true;
 }
 
@@ -56,10 +56,9 @@ static bool denies_all(json_t *deny)
     size_t i;
     json_t *v;
 
-    json_array_foreach(deny, i, v)
-        if (json_is_string(v) && strcmp(json_string_value(v),
-                                        "0.0.0.0/0") == 0)
-            return true;
+    json_array_foreach(deny, i, v) if (json_is_string(v) &&
+                                       strcmp(json_string_value(v),
+                                              "0.0.0.0/0") == 0) return true;
     return false;
 }
 
@@ -67,8 +66,10 @@ static bool hosts_ok(char **hosts, struct err *e)
 {
     for (; *hosts; hosts++)
         if (!net_host_ok(*hosts)) {
-            err_set(e, EINVAL, "\"%.100s\" is neither a host, an IPv4 "
-                    "address nor a range of them", *hosts);
+            err_set(e, EINVAL,
+                    "\"%.100s\" is neither a host, an IPv4 "
+                    "address nor a range of them",
+                    *hosts);
             return false;
         }
     return true;
@@ -91,12 +92,12 @@ int create_network(json_t *body, enum net_mode *mode, char ***hosts,
     if (json_object_size(json_object_get(n, "rules")) ||
         json_is_object(json_object_get(n, "egressProxy")))
         return bad(e, "network rules and egressProxy are not possible on the "
-                   "local host");
+                      "local host");
     if (denies_all(deny))
         closed = true;
     else if (json_array_size(deny))
         return bad(e, "the local host can deny 0.0.0.0/0 only; say what is "
-                   "allowed instead");
+                      "allowed instead");
     if (closed)
         *mode = NET_OFF;
     if (!json_array_size(allow))
@@ -113,10 +114,10 @@ int create_network(json_t *body, enum net_mode *mode, char ***hosts,
 static int courier_network(json_t *meta, bool local, struct box_spec *s,
                            struct err *e)
 {
-    const char *mode = json_string_value(json_object_get(meta,
-                                                         "courier.network"));
-    const char *allow = json_string_value(json_object_get(meta,
-                                                          "courier.allow"));
+    const char *mode =
+        json_string_value(json_object_get(meta, "courier.network"));
+    const char *allow =
+        json_string_value(json_object_get(meta, "courier.allow"));
     AUTO_FREE char *copy = xstrdup(allow);
     char *save = NULL;
     size_t n = 0;
@@ -148,8 +149,8 @@ static int courier_network(json_t *meta, bool local, struct box_spec *s,
 static int courier_binds(json_t *meta, bool local, struct box_spec *s,
                          struct err *e)
 {
-    const char *text = json_string_value(json_object_get(meta,
-                                                         "courier.bind"));
+    const char *text =
+        json_string_value(json_object_get(meta, "courier.bind"));
     json_t *list;
 
     if (!text)
@@ -172,8 +173,8 @@ static int courier_binds(json_t *meta, bool local, struct box_spec *s,
 
 static int courier_limits(json_t *meta, struct box_spec *s, struct err *e)
 {
-    const char *mem = json_string_value(json_object_get(meta,
-                                                        "courier.memory"));
+    const char *mem =
+        json_string_value(json_object_get(meta, "courier.memory"));
     const char *cpu = json_string_value(json_object_get(meta, "courier.cpu"));
 
     s->memory_mb = MEMORY_MB;
@@ -232,7 +233,8 @@ static int take_env(json_t *body, struct box_spec *s, struct err *e)
     if (!all_strings(env))
         return bad(e, "the values of envVars must be strings");
     s->env = xcalloc(json_object_size(env) + 1, sizeof(char *));
-    json_object_foreach(env, key, value) {
+    json_object_foreach(env, key, value)
+    {
         if (!*key || strchr(key, '='))
             return bad(e, "a name in envVars is malformed");
         s->env[n++] = xasprintf("%s=%s", key, json_string_value(value));
@@ -240,8 +242,7 @@ static int take_env(json_t *body, struct box_spec *s, struct err *e)
     return 0;
 }
 
-static int take_life(json_t *body, bool v2, struct box_spec *s,
-                     struct err *e)
+static int take_life(json_t *body, bool v2, struct box_spec *s, struct err *e)
 {
     json_t *resume = json_object_get(body, "autoResume");
 
@@ -251,7 +252,7 @@ static int take_life(json_t *body, bool v2, struct box_spec *s,
     if (json_is_false(json_object_get(body, "autoPauseMemory")) &&
         (!s->auto_pause || s->auto_resume))
         return bad(e, "autoPauseMemory=false needs autoPause, and no "
-                   "autoResume");
+                      "autoResume");
     if (json_array_size(json_object_get(body, "volumeMounts")))
         return bad(e, "volumes are not possible on the local host");
     return 0;
@@ -264,8 +265,8 @@ static int take_network(json_t *body, struct box_spec *s, struct err *e)
 
     s->internet = json_is_boolean(internet) ? json_is_true(internet) : -1;
     s->network = json_is_object(n) ? json_incref(n) : NULL;
-    s->private_traffic = json_is_false(json_object_get(n,
-                                                       "allowPublicTraffic"));
+    s->private_traffic =
+        json_is_false(json_object_get(n, "allowPublicTraffic"));
     if (s->private_traffic && !s->secure)
         return bad(e, "allowPublicTraffic=false needs secure");
     return create_network(body, &s->net, &s->allow, e);

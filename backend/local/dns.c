@@ -45,7 +45,8 @@ bool dns_name_ok(const char *host)
                 return false;
             n = 0;
         } else if (!(isalnum((unsigned char)*host) || *host == '-' ||
-                     *host == '_') || ++n > 63) {
+                     *host == '_') ||
+                   ++n > 63) {
             return false;
         }
     }
@@ -74,8 +75,7 @@ static int two(const unsigned char *p)
     return p[0] << 8 | p[1];
 }
 
-bool dns_question(const unsigned char *m, size_t n, char name[256],
-                  int *type)
+bool dns_question(const unsigned char *m, size_t n, char name[256], int *type)
 {
     size_t at = 12, out = 0;
 
@@ -175,8 +175,8 @@ static void from_box(struct dns *d)
     char name[256];
     int type;
     struct waiting *w;
-    ssize_t n = recvfrom(d->inside, m, sizeof(m), MSG_DONTWAIT, (void *)&from,
-                         &len);
+    ssize_t n =
+        recvfrom(d->inside, m, sizeof(m), MSG_DONTWAIT, (void *)&from, &len);
 
     if (n < 0 || !dns_question(m, (size_t)n, name, &type))
         return;
@@ -189,7 +189,7 @@ static void from_box(struct dns *d)
         return;
     }
     w = &d->waiting[d->next % WAITING];
-    *w = (struct waiting){ from, (uint16_t)two(m), true };
+    *w = (struct waiting){from, (uint16_t)two(m), true};
     m[0] = (unsigned char)(d->next >> 8);
     m[1] = (unsigned char)d->next;
     d->next++;
@@ -237,9 +237,9 @@ static void *dns_thread(void *arg)
     struct dns *d = arg;
 
     for (;;) {
-        struct pollfd p[3] = { { d->stop, POLLIN, 0 },
-                               { d->inside, POLLIN, 0 },
-                               { d->upstream, POLLIN, 0 } };
+        struct pollfd p[3] = {{d->stop, POLLIN, 0},
+                              {d->inside, POLLIN, 0},
+                              {d->upstream, POLLIN, 0}};
 
         if (poll(p, 3, -1) < 0)
             continue;
@@ -256,7 +256,7 @@ static void *dns_thread(void *arg)
 
 static int open_upstream(struct dns *d, struct err *e)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(53) };
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(53)};
     AUTO_BUF struct buf conf = {0};
     char addr[64] = "127.0.0.1";
 

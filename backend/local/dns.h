@@ -15,8 +15,7 @@ bool dns_name_ok(const char *host);
 /* does name match one of hosts? case doesn't matter */
 bool dns_allowed(const char *name, char *const *hosts);
 /* the name and type asked for; false if the message is not one question */
-bool dns_question(const unsigned char *m, size_t n, char name[256],
-                  int *type);
+bool dns_question(const unsigned char *m, size_t n, char name[256], int *type);
 /* calls fn for each IPv4 address in an answer (network order) */
 void dns_addresses(const unsigned char *m, size_t n,
                    void (*fn)(uint32_t addr, void *arg), void *arg);

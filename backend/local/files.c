@@ -39,8 +39,8 @@ static const char *signature_error(struct req *r, struct box *b)
     if (strlen(have) != strlen(want) ||
         sodium_memcmp(have, want, strlen(want)))
         return "invalid signature";
-    if (expiry && (!text_int(expiry, 0, INT64_MAX, &at) ||
-                   at < now_ms() / 1000))
+    if (expiry &&
+        (!text_int(expiry, 0, INT64_MAX, &at) || at < now_ms() / 1000))
         return "signature is already expired";
     return NULL;
 }
@@ -310,16 +310,20 @@ static int metadata_of(struct req *r, json_t *out, struct err *e)
             continue;
         name += 11;
         if (!*name || strlen(name) > META_KEY_MAX)
-            return err_set(e, EINVAL, "a metadata key must have 1 to %d "
-                                      "characters", META_KEY_MAX);
+            return err_set(e, EINVAL,
+                           "a metadata key must have 1 to %d "
+                           "characters",
+                           META_KEY_MAX);
         for (; name[n]; n++)
             key[n] = (char)(name[n] >= 'A' && name[n] <= 'Z' ? name[n] | 32
                                                              : name[n]);
         key[n] = 0;
         for (const char *c = value; *c; c++)
             if (*c < 0x20 || *c > 0x7e)
-                return err_set(e, EINVAL, "the metadata value of '%.100s' is "
-                                          "not printable ASCII", key);
+                return err_set(e, EINVAL,
+                               "the metadata value of '%.100s' is "
+                               "not printable ASCII",
+                               key);
         total += n + strlen(value);
         if (total > META_TOTAL_MAX)
             return err_set(e, EINVAL, "metadata is longer than %d bytes",
@@ -399,9 +403,9 @@ static bool already_written(const json_t *list, const char *abs)
 static void written(json_t *list, const char *abs, json_t *meta)
 {
     const char *name = strrchr(abs, '/');
-    json_t *j = json_pack("{s:o, s:o, s:s}", "name",
-                          json_text(name ? name + 1 : abs), "path",
-                          json_text(abs), "type", "file");
+    json_t *j =
+        json_pack("{s:o, s:o, s:s}", "name", json_text(name ? name + 1 : abs),
+                  "path", json_text(abs), "type", "file");
 
     if (json_object_size(meta))
         json_object_set(j, "metadata", meta);
@@ -430,8 +434,9 @@ static bool post_part(struct req *r, const struct boxfs *f,
     if (!path || !*path)
         path = p->filename;
     if (!path || !*path) {
-        http_fail(r, 400, "path is missing: neither in the query nor as the "
-                          "name of the file");
+        http_fail(r, 400,
+                  "path is missing: neither in the query nor as the "
+                  "name of the file");
         return false;
     }
     if (boxfs_path(f, path, &abs, &e)) {
@@ -439,8 +444,10 @@ static bool post_part(struct req *r, const struct boxfs *f,
         return false;
     }
     if (already_written(list, abs)) {
-        http_fail(r, 400, "you cannot upload multiple files to the same path "
-                          "'%s' in one upload request", abs);
+        http_fail(r, 400,
+                  "you cannot upload multiple files to the same path "
+                  "'%s' in one upload request",
+                  abs);
         return false;
     }
     x = take_in(f, abs, from_part, m, meta);

@@ -84,8 +84,8 @@ static int call_move(struct call *c, json_t **out)
         return e;
     from_dir = boxfs_parent(&c->f, from, false, from_name);
     if (from_dir == -ENOENT || from_dir == -ENOTDIR ||
-        (from_dir >= 0 && faccessat(from_dir, from_name, F_OK,
-                                    AT_SYMLINK_NOFOLLOW)))
+        (from_dir >= 0 &&
+         faccessat(from_dir, from_name, F_OK, AT_SYMLINK_NOFOLLOW)))
         return err_set(&c->e, ENOENT, "source file not found: %s", from);
     if (from_dir < 0)
         return fail(c, from_dir, "error renaming", from);
@@ -146,9 +146,9 @@ static int list(struct call *c, int fd, const char *shown, int64_t depth,
     int e = names_of(fcntl(fd, F_DUPFD_CLOEXEC, 0), &names, &n);
 
     for (size_t i = 0; !e && i < n; i++) {
-        AUTO_FREE char *below = xasprintf(
-            "%s%s%s", shown, shown[strlen(shown) - 1] == '/' ? "" : "/",
-            names[i]);
+        AUTO_FREE char *below =
+            xasprintf("%s%s%s", shown,
+                      shown[strlen(shown) - 1] == '/' ? "" : "/", names[i]);
         AUTO_CLOSE int sub = -1;
         json_t *entry = NULL;
 
@@ -185,13 +185,14 @@ static int call_list_dir(struct call *c, json_t **out)
     if (fd == -ENOTDIR)
         return err_set(&c->e, EINVAL, "path is not a directory: %s", c->path);
     if (fd == -ELOOP)
-        return err_set(&c->e, ELOOP, "cyclic symlink or chain >255 links at "
-                                     "%s", c->path);
+        return err_set(&c->e, ELOOP,
+                       "cyclic symlink or chain >255 links at "
+                       "%s",
+                       c->path);
     if (fd < 0)
         return fail(c, fd, "error reading directory", c->path);
     entries = json_array();
-    e = list(c, fd, c->path, depth > LIST_DEPTH ? LIST_DEPTH : depth,
-             entries);
+    e = list(c, fd, c->path, depth > LIST_DEPTH ? LIST_DEPTH : depth, entries);
     *out = json_object();
     if (!e && json_array_size(entries))
         json_object_set(*out, "entries", entries);

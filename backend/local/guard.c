@@ -44,9 +44,9 @@ int64_t guard_memory(const struct box *b, int *processes, pid_t *biggest)
         n = rss(e->d_name);
         sum += n;
         ++*processes;
-        if (n > most && atoi(e->d_name) != b->j.init) {
+        if (n > most && strtol(e->d_name, NULL, 10) != b->j.init) {
             most = n;
-            *biggest = (pid_t)atoi(e->d_name);
+            *biggest = (pid_t)strtol(e->d_name, NULL, 10);
         }
     }
     if (d)

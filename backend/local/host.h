@@ -110,7 +110,7 @@ const char *req_header_at(struct req *r, size_t i, const char **name);
  * client is gone */
 int req_fd(struct req *r);
 bool req_gone(struct req *r);
-const char *req_query(struct req *r, const char *name);  /* decoded, or NULL */
+const char *req_query(struct req *r, const char *name); /* decoded, or NULL */
 
 /* answers; exactly one of these per request. Body is copied. */
 void reply(struct req *r, int status, const char *type, const void *p,

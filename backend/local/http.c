@@ -53,19 +53,32 @@ const char *http_status_words(int status)
         int status;
         const char *words;
     } table[] = {
-        { 100, "Continue" }, { 200, "OK" }, { 201, "Created" },
-        { 202, "Accepted" }, { 204, "No Content" },
-        { 206, "Partial Content" }, { 304, "Not Modified" },
-        { 400, "Bad Request" }, { 401, "Unauthorized" },
-        { 403, "Forbidden" }, { 404, "Not Found" },
-        { 405, "Method Not Allowed" }, { 406, "Not Acceptable" },
-        { 409, "Conflict" }, { 413, "Content Too Large" },
-        { 415, "Unsupported Media Type" }, { 416, "Range Not Satisfiable" },
-        { 429, "Too Many Requests" }, { 431, "Header Fields Too Large" },
-        { 499, "Client Closed Request" }, { 500, "Internal Server Error" },
-        { 501, "Not Implemented" }, { 502, "Bad Gateway" },
-        { 503, "Service Unavailable" }, { 504, "Gateway Timeout" },
-        { 507, "Insufficient Storage" },
+        {100, "Continue"},
+        {200, "OK"},
+        {201, "Created"},
+        {202, "Accepted"},
+        {204, "No Content"},
+        {206, "Partial Content"},
+        {304, "Not Modified"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {406, "Not Acceptable"},
+        {409, "Conflict"},
+        {413, "Content Too Large"},
+        {415, "Unsupported Media Type"},
+        {416, "Range Not Satisfiable"},
+        {429, "Too Many Requests"},
+        {431, "Header Fields Too Large"},
+        {499, "Client Closed Request"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
+        {507, "Insufficient Storage"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
@@ -106,7 +119,7 @@ bool http_unescape(struct buf *out, const char *s, size_t n, bool plus)
 static void pairs_add(struct pairs *p, char *name, char *value)
 {
     p->v = xrealloc(p->v, (p->n + 1) * sizeof(*p->v));
-    p->v[p->n++] = (struct pair){ name, value };
+    p->v[p->n++] = (struct pair){name, value};
 }
 
 static void pairs_free(struct pairs *p)
@@ -170,7 +183,7 @@ static bool take_line(struct http *h, struct buf *out, size_t max)
 
 static int send_parts(struct http *h, struct iovec *v, int n)
 {
-    struct msghdr m = { .msg_iov = v, .msg_iovlen = (size_t)n };
+    struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n};
 
     while (m.msg_iovlen) {
         ssize_t sent = sendmsg(h->fd, &m, MSG_NOSIGNAL);
@@ -196,7 +209,7 @@ static int send_parts(struct http *h, struct iovec *v, int n)
 
 static int send_bytes(struct http *h, const void *p, size_t n)
 {
-    struct iovec v = { (void *)p, n };
+    struct iovec v = {(void *)p, n};
 
     return n ? send_parts(h, &v, 1) : 0;
 }
@@ -508,7 +521,7 @@ int req_fd(struct req *r)
 
 bool req_gone(struct req *r)
 {
-    struct pollfd p = { r->c->fd, POLLRDHUP, 0 };
+    struct pollfd p = {r->c->fd, POLLRDHUP, 0};
 
     return r->c->broken ||
            (poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR));
@@ -571,8 +584,8 @@ void reply(struct req *r, int status, const char *type, const void *p,
     if (!h->body_end && (h->left > DRAIN_MAX || h->expects))
         h->keep = false;
     head_out(h, &out, status, type, (int64_t)n);
-    v[0] = (struct iovec){ out.p, out.n };
-    v[1] = (struct iovec){ (void *)p, n };
+    v[0] = (struct iovec){out.p, out.n};
+    v[1] = (struct iovec){(void *)p, n};
     send_parts(h, v, n && has_body(h, status) ? 2 : 1);
 }
 
@@ -622,10 +635,10 @@ int reply_write(struct req *r, const void *p, size_t n)
         }
         return send_bytes(h, p, n);
     }
-    v[0] = (struct iovec){ size, (size_t)snprintf(size, sizeof(size),
-                                                  "%zx\r\n", n) };
-    v[1] = (struct iovec){ (void *)p, n };
-    v[2] = (struct iovec){ (void *)"\r\n", 2 };
+    v[0] = (struct iovec){size,
+                          (size_t)snprintf(size, sizeof(size), "%zx\r\n", n)};
+    v[1] = (struct iovec){(void *)p, n};
+    v[2] = (struct iovec){(void *)"\r\n", 2};
     return send_parts(h, v, 3);
 }
 
@@ -686,7 +699,7 @@ void http_tunnel(struct req *r, int upstream, bool (*keep_going)(void *arg),
     struct http *h = r->c;
     AUTO_CLOSE int up = upstream;
     AUTO_BUF struct buf head = {0};
-    struct pollfd p[2] = { { h->fd, POLLIN, 0 }, { up, POLLIN, 0 } };
+    struct pollfd p[2] = {{h->fd, POLLIN, 0}, {up, POLLIN, 0}};
 
     h->answered = true;
     h->keep = false;
@@ -742,7 +755,7 @@ static void refuse(struct http *h, int rc)
 
 static bool serve_one(struct http *h, void (*handler)(struct req *r))
 {
-    struct req r = { .c = h, .read_body = body_read };
+    struct req r = {.c = h, .read_body = body_read};
     int rc = read_head(h);
     bool more;
 
@@ -767,7 +780,7 @@ static bool serve_one(struct http *h, void (*handler)(struct req *r))
 void http_serve(int fd, bool local, void (*handler)(struct req *r))
 {
     struct http *h = xcalloc(1, sizeof(*h));
-    struct timeval idle = { .tv_sec = 640 };
+    struct timeval idle = {.tv_sec = 640};
     char scrap[4096];
 
     h->fd = fd;

@@ -36,12 +36,12 @@ static struct {
 
 static void tell(const struct init_msg *m, int fd)
 {
-    struct iovec v = { (void *)m, sizeof(*m) };
+    struct iovec v = {(void *)m, sizeof(*m)};
     union {
         char room[CMSG_SPACE(sizeof(int))];
         struct cmsghdr align;
     } c = {0};
-    struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1 };
+    struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
 
     if (fd >= 0) {
         struct cmsghdr *cm;
@@ -60,8 +60,8 @@ static void tell(const struct init_msg *m, int fd)
 
 static void answer(uint32_t seq, int result, int stage, int fd)
 {
-    struct init_msg m = { .kind = INIT_ANSWER, .seq = seq,
-                          .result = result, .stage = stage };
+    struct init_msg m = {
+        .kind = INIT_ANSWER, .seq = seq, .result = result, .stage = stage};
 
     tell(&m, fd);
 }
@@ -82,7 +82,7 @@ static int write_file(const char *path, const char *text)
 
 static int map_ids(pid_t pid)
 {
-    static const char *const files[] = { "uid_map", "gid_map" };
+    static const char *const files[] = {"uid_map", "gid_map"};
     char path[64], map[64];
     int rc = 0;
 
@@ -143,7 +143,7 @@ struct spawn {
 
 static void fail(const struct spawn *s, int stage, int code)
 {
-    int32_t words[2] = { stage, code };
+    int32_t words[2] = {stage, code};
 
     if (write(s->report, words, sizeof(words)) < 0)
         _exit(126);
@@ -164,8 +164,8 @@ static void limit(int what, rlim_t soft)
 
 static void drop_caps(void)
 {
-    struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
-    struct __user_cap_data_struct d[2] = { {0}, {0} };
+    struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct d[2] = {{0}, {0}};
 
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     syscall(SYS_capset, &h, d);
@@ -264,7 +264,7 @@ static _Noreturn void child(struct spawn *s)
 
 static int spawn(struct spawn *s, int *stage)
 {
-    int32_t words[2] = { STAGE_FORK, 0 };
+    int32_t words[2] = {STAGE_FORK, 0};
     int report[2];
     pid_t pid;
     ssize_t n;
@@ -312,7 +312,7 @@ static bool split(struct spawn *s, char *text, size_t n)
 
 static void on_spawn(const struct init_req *req, int *fds, int nfds)
 {
-    struct spawn s = { .req = req, .io = { -1, -1, -1 } };
+    struct spawn s = {.req = req, .io = {-1, -1, -1}};
     struct stat st;
     char *text = MAP_FAILED;
     int stage = STAGE_FORK, rc = -EINVAL, at = 1;
@@ -339,12 +339,12 @@ out:
 
 static void on_connect(const struct init_req *req)
 {
-    struct sockaddr_in to = { .sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)req->port),
-                              .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    struct sockaddr_in6 to6 = { .sin6_family = AF_INET6,
-                                .sin6_port = to.sin_port,
-                                .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)req->port),
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in6 to6 = {.sin6_family = AF_INET6,
+                               .sin6_port = to.sin_port,
+                               .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int rc = 0;
 
@@ -361,8 +361,9 @@ static void on_connect(const struct init_req *req)
 
 static void on_dns(const struct init_req *req)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(53),
-                             .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons(53),
+                            .sin_addr = {htonl(INADDR_LOOPBACK)}};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     int rc = 0;
 
@@ -392,21 +393,23 @@ static int change_route(const struct init_req *req)
 {
     bool del = req->flags & INIT_DEL, hole = req->flags & INIT_HOLE;
     struct route m = {
-        .h = { .nlmsg_len = NLMSG_LENGTH(sizeof(struct rtmsg)),
-               .nlmsg_type = del ? RTM_DELROUTE : RTM_NEWROUTE,
-               .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK },
-        .r = { .rtm_family = AF_INET, .rtm_dst_len = req->prefix,
-               .rtm_table = RT_TABLE_MAIN, .rtm_protocol = RTPROT_STATIC,
-               .rtm_scope = del ? RT_SCOPE_NOWHERE : RT_SCOPE_UNIVERSE,
-               .rtm_type = hole ? RTN_UNREACHABLE : RTN_UNICAST },
+        .h = {.nlmsg_len = NLMSG_LENGTH(sizeof(struct rtmsg)),
+              .nlmsg_type = del ? RTM_DELROUTE : RTM_NEWROUTE,
+              .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK},
+        .r = {.rtm_family = AF_INET,
+              .rtm_dst_len = req->prefix,
+              .rtm_table = RT_TABLE_MAIN,
+              .rtm_protocol = RTPROT_STATIC,
+              .rtm_scope = del ? RT_SCOPE_NOWHERE : RT_SCOPE_UNIVERSE,
+              .rtm_type = hole ? RTN_UNREACHABLE : RTN_UNICAST},
     };
     struct {
         struct nlmsghdr h;
         struct nlmsgerr e;
         char rest[256];
     } back;
-    AUTO_CLOSE int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC,
-                               NETLINK_ROUTE);
+    AUTO_CLOSE int fd =
+        socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 
     if (fd < 0)
         return -errno;
@@ -433,8 +436,8 @@ static void on_signal(const struct init_req *req)
     int rc = -ESRCH;
 
     if (pid > 1)
-        rc = kill(req->flags & INIT_GROUP ? -pid : pid, req->sig) < 0
-            ? -errno : 0;
+        rc = kill(req->flags & INIT_GROUP ? -pid : pid, req->sig) < 0 ? -errno
+                                                                      : 0;
     answer(req->seq, rc, 0, -1);
 }
 
@@ -488,14 +491,15 @@ static _Noreturn void end(void)
 static void take_request(void)
 {
     struct init_req req = {0};
-    struct iovec v = { &req, sizeof(req) };
+    struct iovec v = {&req, sizeof(req)};
     union {
         char room[CMSG_SPACE(4 * sizeof(int))];
         struct cmsghdr align;
     } c;
-    struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1,
-                        .msg_control = c.room,
-                        .msg_controllen = sizeof(c.room) };
+    struct msghdr h = {.msg_iov = &v,
+                       .msg_iovlen = 1,
+                       .msg_control = c.room,
+                       .msg_controllen = sizeof(c.room)};
     struct cmsghdr *cm;
     int fds[4], nfds = 0;
     ssize_t n = recvmsg(in.sock, &h, MSG_CMSG_CLOEXEC);
@@ -524,8 +528,7 @@ static void reap(void)
     if (read(in.signals, &info, sizeof(info)) < 0)
         return;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        struct init_msg m = { .kind = INIT_EXIT, .pid = pid,
-                              .status = status };
+        struct init_msg m = {.kind = INIT_EXIT, .pid = pid, .status = status};
 
         tell(&m, -1);
     }
@@ -562,7 +565,7 @@ static int number(const char *s)
 
 int init_main(int argc, char **argv)
 {
-    struct init_msg ready = { .kind = INIT_READY };
+    struct init_msg ready = {.kind = INIT_READY};
     int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     if (argc < 6 || getpid() != 1)
@@ -575,8 +578,7 @@ int init_main(int argc, char **argv)
     tell(&ready, root);
     close(root);
     for (;;) {
-        struct pollfd p[2] = { { in.sock, POLLIN, 0 },
-                               { in.signals, POLLIN, 0 } };
+        struct pollfd p[2] = {{in.sock, POLLIN, 0}, {in.signals, POLLIN, 0}};
 
         if (poll(p, 2, -1) < 0)
             continue;

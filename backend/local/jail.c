@@ -61,8 +61,8 @@ static int write_text(const char *name, const char *text, mode_t mode,
                       struct err *e)
 {
     AUTO_FREE char *path = xasprintf("%s/%s", jl.data, name);
-    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
-                             mode);
+    AUTO_CLOSE int fd =
+        open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
 
     if (fd < 0 || fd_write_all(fd, text, strlen(text)) < 0 ||
         fchmod(fd, mode) < 0)
@@ -74,21 +74,21 @@ static int write_text(const char *name, const char *text, mode_t mode,
 static const struct {
     const char *name, *text;
 } etc_files[] = {
-    { "passwd", "root:x:0:0:root:/root:/bin/bash\n"
-                "user:x:1000:1000:user:/home/user:/bin/bash\n"
-                "nobody:x:65534:65534:nobody:/nonexistent:"
-                "/usr/sbin/nologin\n" },
-    { "group", "root:x:0:\nuser:x:1000:\ntty:x:5:\nnogroup:x:65534:\n" },
-    { "hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n" },
-    { "hostname", "sandbox\n" },
-    { "nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"
-                       "networks: files\nservices: files\n" },
+    {"passwd", "root:x:0:0:root:/root:/bin/bash\n"
+               "user:x:1000:1000:user:/home/user:/bin/bash\n"
+               "nobody:x:65534:65534:nobody:/nonexistent:"
+               "/usr/sbin/nologin\n"},
+    {"group", "root:x:0:\nuser:x:1000:\ntty:x:5:\nnogroup:x:65534:\n"},
+    {"hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"},
+    {"hostname", "sandbox\n"},
+    {"nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"
+                      "networks: files\nservices: files\n"},
     /* PATH stays as it was given */
-    { "profile", "umask 022\n"
-                 "[ -z \"$PS1\" ] || [ -z \"$BASH\" ] || "
-                 "[ ! -f /etc/bash.bashrc ] || . /etc/bash.bashrc\n" },
+    {"profile", "umask 022\n"
+                "[ -z \"$PS1\" ] || [ -z \"$BASH\" ] || "
+                "[ ! -f /etc/bash.bashrc ] || . /etc/bash.bashrc\n"},
     /* what is shown from the host belongs to nobody inside */
-    { "gitconfig", "[safe]\n\tdirectory = *\n" },
+    {"gitconfig", "[safe]\n\tdirectory = *\n"},
 };
 
 static int write_etc(struct err *e)
@@ -200,33 +200,36 @@ const char *jail_path(void)
 
 int jail_bind_check(const char *path, char **real, struct err *e)
 {
-    static const char *const never[] = { "/proc", "/sys", "/dev", "/etc",
-                                         "/run" };
-    static const char *const top[] = { "/", "/tmp", "/var", "/var/tmp",
-                                       "/usr", "/home", "/home/user",
-                                       "/root" };
+    static const char *const never[] = {"/proc", "/sys", "/dev", "/etc",
+                                        "/run"};
+    static const char *const top[] = {"/",          "/tmp", "/var",
+                                      "/var/tmp",   "/usr", "/home",
+                                      "/home/user", "/root"};
     AUTO_FREE char *full = NULL;
 
     if (*path != '/' || strstr(path, "/../") || strstr(path, "/./") ||
         strstr(path, "//"))
-        return err_set(e, EINVAL, "\"%s\" isn't an absolute path in its "
-                       "plain form", path);
+        return err_set(e, EINVAL,
+                       "\"%s\" isn't an absolute path in its "
+                       "plain form",
+                       path);
     full = realpath(path, NULL);
     if (!full)
         return err_set(e, errno, "\"%s\" can't be shown in a sandbox: %s",
                        path, strerror(errno));
     for (size_t i = 0; i < ARRAY_LEN(never); i++)
         if (beneath(full, never[i]) || beneath(path, never[i]))
-            return err_set(e, EINVAL,
-                           "\"%s\" can't be shown in a sandbox", path);
+            return err_set(e, EINVAL, "\"%s\" can't be shown in a sandbox",
+                           path);
     for (size_t i = 0; i < ARRAY_LEN(top); i++)
         if (strcmp(full, top[i]) == 0 || strcmp(path, top[i]) == 0)
-            return err_set(e, EINVAL,
-                           "\"%s\" can't be shown in a sandbox", path);
+            return err_set(e, EINVAL, "\"%s\" can't be shown in a sandbox",
+                           path);
     if (beneath(jl.data, full) || beneath(full, jl.data))
         return err_set(e, EINVAL,
                        "\"%s\" can't be shown in a sandbox: the host's own "
-                       "data is there", path);
+                       "data is there",
+                       path);
     *real = full;
     full = NULL;
     return 0;
@@ -252,7 +255,8 @@ static _Noreturn void run_job(const struct job *j)
 {
     static char *const env[] = {
         (char *)"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:"
-                "/sbin:/bin", NULL,
+                "/sbin:/bin",
+        NULL,
     };
     int kept[8], err = fcntl(j->err_fd, F_DUPFD, 32);
     int null = open("/dev/null", O_RDWR);
@@ -305,8 +309,11 @@ static void *forker(void *arg)
 pid_t jail_run(char *const *argv, const int *keep, int nkeep, int err_fd,
                const struct cgroup *cg)
 {
-    struct job j = { .argv = argv, .keep = keep, .nkeep = nkeep,
-                     .err_fd = err_fd, .cg = cg };
+    struct job j = {.argv = argv,
+                    .keep = keep,
+                    .nkeep = nkeep,
+                    .err_fd = err_fd,
+                    .cg = cg};
 
     pthread_mutex_lock(&job_mu);
     j.next = jobs;
@@ -330,7 +337,8 @@ int jail_init(const char *data, char *const *binds, char *const *paths,
     make_path();
     jl.bwrap = find_program("bwrap");
     if (!jl.bwrap)
-        return err_set(e, ENOENT, "bubblewrap (the program bwrap) is not "
+        return err_set(e, ENOENT,
+                       "bubblewrap (the program bwrap) is not "
                        "installed");
     rc = write_etc(e);
     if (!rc)
@@ -346,8 +354,8 @@ int jail_init(const char *data, char *const *binds, char *const *paths,
 
 static void add_system(struct args *a)
 {
-    static const char *const dirs[] = { "bin", "sbin", "lib", "lib32",
-                                        "lib64", "libx32" };
+    static const char *const dirs[] = {"bin",   "sbin",  "lib",
+                                       "lib32", "lib64", "libx32"};
 
     adds(a, "--ro-bind", "/usr", "/usr", "--ro-bind-try", "/opt", "/opt",
          NULL);
@@ -368,18 +376,47 @@ static void add_system(struct args *a)
 static void add_etc(struct args *a, const struct jail_spec *s)
 {
     static const char *const host[] = {
-        "ssl", "ca-certificates", "pki", "crypto-policies", "alternatives",
-        "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "timezone",
-        "terminfo", "bash.bashrc", "bashrc", "inputrc", "mime.types",
-        "services", "protocols", "fonts", "java-8-openjdk",
-        "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "perl",
-        "python3", "os-release", "lsb-release", "debian_version", "vim",
-        "nanorc", "magic", "shells", "login.defs", "skel", "rpc", "papersize",
-        "environment.d", "locale.alias", "locale.conf",
+        "ssl",
+        "ca-certificates",
+        "pki",
+        "crypto-policies",
+        "alternatives",
+        "ld.so.cache",
+        "ld.so.conf",
+        "ld.so.conf.d",
+        "localtime",
+        "timezone",
+        "terminfo",
+        "bash.bashrc",
+        "bashrc",
+        "inputrc",
+        "mime.types",
+        "services",
+        "protocols",
+        "fonts",
+        "java-8-openjdk",
+        "java-11-openjdk",
+        "java-17-openjdk",
+        "java-21-openjdk",
+        "perl",
+        "python3",
+        "os-release",
+        "lsb-release",
+        "debian_version",
+        "vim",
+        "nanorc",
+        "magic",
+        "shells",
+        "login.defs",
+        "skel",
+        "rpc",
+        "papersize",
+        "environment.d",
+        "locale.alias",
+        "locale.conf",
     };
-    static const char *const own[] = { "passwd", "group", "hostname",
-                                       "nsswitch.conf", "profile",
-                                       "gitconfig" };
+    static const char *const own[] = {"passwd",        "group",   "hostname",
+                                      "nsswitch.conf", "profile", "gitconfig"};
 
     adds(a, "--perms", "0755", "--dir", "/etc", NULL);
     for (size_t i = 0; i < ARRAY_LEN(host); i++) {
@@ -440,7 +477,7 @@ static void add_paths(struct args *a)
 {
     for (char *const *p = jl.paths; p && *p; p++)
         if (!seen_inside(*p))
-            add_binds(a, (char *const[]){ *p, NULL }, false);
+            add_binds(a, (char *const[]){*p, NULL}, false);
 }
 
 static void add_own(struct args *a, const struct jail_spec *s)
@@ -451,8 +488,8 @@ static void add_own(struct args *a, const struct jail_spec *s)
 
     /* bwrap would make it 0700, and the user could not go through */
     adds(a, "--dir", "/home", NULL);
-    adds(a, "--bind", home, "/home/user", "--bind", root, "/root",
-         "--ro-bind", init, "/run/courier/init", NULL);
+    adds(a, "--bind", home, "/home/user", "--bind", root, "/root", "--ro-bind",
+         init, "/run/courier/init", NULL);
 }
 
 /*
@@ -463,9 +500,9 @@ static void build(struct args *a, const struct jail_spec *s, bool freezer)
 {
     AUTO_FREE char *base = xasprintf("%u", s->base);
 
-    adds(a, jl.bwrap, "--unshare-ipc", "--unshare-pid",
-         "--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox",
-         "--as-pid-1", "--clearenv", NULL);
+    adds(a, jl.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-uts",
+         "--unshare-cgroup-try", "--hostname", "sandbox", "--as-pid-1",
+         "--clearenv", NULL);
     if (s->net != NET_HOST)
         adds(a, "--unshare-net", NULL);
     if (s->base)
@@ -501,8 +538,7 @@ static int make_dir(const char *top, const char *name, uid_t id, mode_t mode,
 
     if (mkdir(dir, mode) < 0 || chmod(dir, mode) < 0 ||
         (id && chown(dir, id, id) < 0))
-        return err_set(e, errno, "%s can't be made: %s", dir,
-                       strerror(errno));
+        return err_set(e, errno, "%s can't be made: %s", dir, strerror(errno));
     return 0;
 }
 
@@ -519,8 +555,8 @@ static int make_dirs(const struct jail_spec *s, struct err *e)
 int jail_resolv(const char *dir, enum net_mode net, struct err *e)
 {
     AUTO_FREE char *path = xasprintf("%s/resolv.conf", dir);
-    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC |
-                             O_NOFOLLOW, 0644);
+    AUTO_CLOSE int fd = open(
+        path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     AUTO_BUF struct buf text = {0};
 
     if (net == NET_HOST)
@@ -553,14 +589,15 @@ static int bwrap_failed(int err_fd, struct err *e)
 static int await_ready(struct jail *j, int err_fd, struct err *e)
 {
     struct init_msg m = {0};
-    struct iovec v = { &m, sizeof(m) };
+    struct iovec v = {&m, sizeof(m)};
     union {
         char room[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
         struct cmsghdr align;
     } c;
-    struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1,
-                        .msg_control = c.room,
-                        .msg_controllen = sizeof(c.room) };
+    struct msghdr h = {.msg_iov = &v,
+                       .msg_iovlen = 1,
+                       .msg_control = c.room,
+                       .msg_controllen = sizeof(c.room)};
     ssize_t n;
 
     do
@@ -588,7 +625,7 @@ static int await_ready(struct jail *j, int err_fd, struct err *e)
 static int open_sockets(int pair[2], struct err *e)
 {
     int on = 1;
-    struct timeval wait = { .tv_sec = 10 };
+    struct timeval wait = {.tv_sec = 10};
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_set(e, errno, "no socket: %s", strerror(errno));
@@ -617,8 +654,8 @@ int jail_start(struct jail *j, const struct jail_spec *s, struct err *e)
     bool freezer = s->cg->freezer_procs >= 0 && s->cg->freezer_state >= 0;
     int pair[2], keep[3], rc;
 
-    *j = (struct jail){ .outer = -1, .init = -1, .pidfd = -1, .sock = -1,
-                        .root_fd = -1 };
+    *j = (struct jail){
+        .outer = -1, .init = -1, .pidfd = -1, .sock = -1, .root_fd = -1};
     rc = make_dirs(s, e);
     if (!rc)
         rc = open_sockets(pair, e);

@@ -24,17 +24,15 @@ json_t *list_sandbox(struct box *b, const struct box_info *info)
 
     list_time(info->started, started);
     list_time(info->end_at, end);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:O, "
-                     "s:s, s:s, s:[]}",
-                     "sandboxID", box_id(b), "templateID", s->template,
-                     "alias", s->template, "clientID", "local",
-                     "startedAt", started, "endAt", end,
-                     "cpuCount", (json_int_t)(s->cpus < 1 ? 1 : s->cpus),
-                     "memoryMB", (json_int_t)s->memory_mb,
-                     "diskSizeMB", BOX_DISK_MB, "metadata", s->metadata,
-                     "state", info->state == BOX_PAUSED ? "paused"
-                                                        : "running",
-                     "envdVersion", "0.6.13", "volumeMounts");
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:O, "
+        "s:s, s:s, s:[]}",
+        "sandboxID", box_id(b), "templateID", s->template, "alias",
+        s->template, "clientID", "local", "startedAt", started, "endAt", end,
+        "cpuCount", (json_int_t)(s->cpus < 1 ? 1 : s->cpus), "memoryMB",
+        (json_int_t)s->memory_mb, "diskSizeMB", BOX_DISK_MB, "metadata",
+        s->metadata, "state", info->state == BOX_PAUSED ? "paused" : "running",
+        "envdVersion", "0.6.13", "volumeMounts");
 }
 
 /* ---- the metadata filter ---- */
@@ -103,17 +101,16 @@ static int older(const void *x, const void *y)
     return strcmp(box_id(a->b), box_id(b->b));
 }
 
-static void token_make(struct buf *out, const struct found *f,
-                       bool ascending)
+static void token_make(struct buf *out, const struct found *f, bool ascending)
 {
-    AUTO_FREE char *text = xasprintf("%lld__%s%s",
-                                     (long long)f->info.started, box_id(f->b),
-                                     ascending ? "__asc" : "");
+    AUTO_FREE char *text = xasprintf("%lld__%s%s", (long long)f->info.started,
+                                     box_id(f->b), ascending ? "__asc" : "");
 
     base64_encode(out, text, strlen(text));
     for (size_t i = 0; i < out->n; i++)
-        out->p[i] = out->p[i] == '+' ? '-' : out->p[i] == '/' ? '_'
-                                                              : out->p[i];
+        out->p[i] = out->p[i] == '+'   ? '-'
+                    : out->p[i] == '/' ? '_'
+                                       : out->p[i];
     while (out->n && out->p[out->n - 1] == '=')
         out->p[--out->n] = 0;
 }
@@ -167,9 +164,10 @@ static const char *page_read(struct req *r, struct page *p)
     const char *after = req_query(r, "startedAfter");
     const char *token = req_query(r, "nextToken");
 
-    *p = (struct page){ .limit = LIMIT_MAX, .token_at = -1,
-                        .metadata = req_query(r, "metadata"),
-                        .template = req_query(r, "template") };
+    *p = (struct page){.limit = LIMIT_MAX,
+                       .token_at = -1,
+                       .metadata = req_query(r, "metadata"),
+                       .template = req_query(r, "template")};
     if (order && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
         return "order must be asc or desc";
     p->ascending = order && *order == 'a';
@@ -222,7 +220,7 @@ static int collect(const struct page *p, struct found **out, size_t *n,
     *n = 0;
     *running = 0;
     for (size_t i = 0; i < all_n; i++) {
-        struct found f = { .b = all[i] };
+        struct found f = {.b = all[i]};
         int one = 0;
 
         if (rc >= 0 && box_look(f.b, &f.info))
@@ -266,7 +264,7 @@ static void answer(struct req *r, const struct page *p, struct found *f,
 
 void list_handle(struct req *r, bool v2)
 {
-    struct page p = { .running = true, .limit = LIMIT_MAX, .token_at = -1 };
+    struct page p = {.running = true, .limit = LIMIT_MAX, .token_at = -1};
     const char *why = NULL;
     struct found *f;
     size_t n;

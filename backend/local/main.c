@@ -53,19 +53,19 @@ static void list_add(char ***list, size_t *n, const char *word)
 static int parse(int argc, char **argv, struct options *o)
 {
     static const struct option longs[] = {
-        { "data", required_argument, NULL, 'd' },
-        { "port", required_argument, NULL, 'p' },
-        { "idle", required_argument, NULL, 'i' },
-        { "bind", required_argument, NULL, 'b' },
-        { "path", required_argument, NULL, 'P' },
-        { "foreground", no_argument, NULL, 'f' },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },
-        { NULL, 0, NULL, 0 },
+        {"data", required_argument, NULL, 'd'},
+        {"port", required_argument, NULL, 'p'},
+        {"idle", required_argument, NULL, 'i'},
+        {"bind", required_argument, NULL, 'b'},
+        {"path", required_argument, NULL, 'P'},
+        {"foreground", no_argument, NULL, 'f'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
     };
     int c;
 
-    *o = (struct options){ .idle = 60 };
+    *o = (struct options){.idle = 60};
     while ((c = getopt_long(argc, argv, "fh", longs, NULL)) >= 0) {
         bool ok = true;
 
@@ -128,7 +128,7 @@ static bool serves(const char *data)
 {
     AUTO_FREE char *state = xasprintf("%s/host.json", data);
     AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
 
     snprintf(a.sun_path, sizeof(a.sun_path), "%s/host.sock", data);
     return fd >= 0 && connect(fd, (void *)&a, sizeof(a)) == 0 &&
@@ -149,14 +149,16 @@ static int take_lock(const char *data, struct err *e)
         return err_set(e, errno, "%s: %s", path, strerror(errno));
     while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         bool busy = errno == EWOULDBLOCK;
-        int code = !busy ? errno : serves(data) ? EEXIST
-            : mono_ms() > until ? ETIMEDOUT : 0;
+        int code = !busy               ? errno
+                   : serves(data)      ? EEXIST
+                   : mono_ms() > until ? ETIMEDOUT
+                                       : 0;
 
         if (code) {
             close(fd);
-            return err_set(e, code, "%s: %s", path, busy
-                           ? "another host has it, but doesn't serve"
-                           : strerror(code));
+            return err_set(e, code, "%s: %s", path,
+                           busy ? "another host has it, but doesn't serve"
+                                : strerror(code));
         }
         sleep_ms(20);
     }
@@ -203,14 +205,15 @@ static int write_state(const char *data, int port, const char *key,
     AUTO_FREE char *path = xasprintf("%s/host.json", data);
     AUTO_FREE char *url = xasprintf("http://127.0.0.1:%d", port);
     AUTO_FREE char *text = NULL;
-    json_t *j = json_pack("{s:i, s:i, s:s, s:s, s:s}", "pid", (int)getpid(),
-                          "port", port, "url", url, "key", key, "socket",
-                          sock);
+    json_t *j =
+        json_pack("{s:i, s:i, s:s, s:s, s:s}", "pid", (int)getpid(), "port",
+                  port, "url", url, "key", key, "socket", sock);
 
     text = json_dumps(j, JSON_COMPACT);
     json_decref(j);
     return text ? write_private(path, text, e)
-                : err_set(e, EILSEQ, "the path of the data directory isn't "
+                : err_set(e, EILSEQ,
+                          "the path of the data directory isn't "
                           "UTF-8");
 }
 
@@ -218,7 +221,7 @@ static int write_state(const char *data, int port, const char *key,
 
 static void remove_state(const char *data)
 {
-    static const char *const files[] = { "host.json", "host.sock", "init" };
+    static const char *const files[] = {"host.json", "host.sock", "init"};
 
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         AUTO_FREE char *path = xasprintf("%s/%s", data, files[i]);
@@ -229,10 +232,10 @@ static void remove_state(const char *data)
 
 static int start(const struct options *o, struct err *e)
 {
-    struct box_conf conf = { o->data, o->binds, o->paths };
+    struct box_conf conf = {o->data, o->binds, o->paths};
     AUTO_FREE char *sock = xasprintf("%s/host.sock", o->data);
     char key[48];
-    struct server_conf sc = { sock, (int)o->port, key };
+    struct server_conf sc = {sock, (int)o->port, key};
     int port, rc;
 
     remove_state(o->data);
@@ -255,7 +258,7 @@ static int start(const struct options *o, struct err *e)
 
 static void serve(const struct options *o, const sigset_t *ends)
 {
-    struct timespec tick = { .tv_sec = 1 };
+    struct timespec tick = {.tv_sec = 1};
 
     while (sigtimedwait(ends, NULL, &tick) < 0)
         if (box_idle(o->idle * 1000))
@@ -286,8 +289,8 @@ static int detach(const char *data)
         return -1;
     if (pid) {
         close(p[1]);
-        while ((n = read(p[0], words + have, sizeof(words) - 1 -
-                         (size_t)have)) > 0)
+        while ((n = read(p[0], words + have,
+                         sizeof(words) - 1 - (size_t)have)) > 0)
             have += n;
         words[have] = 0;
         if (have > 1)
@@ -302,8 +305,7 @@ static int detach(const char *data)
     setsid();
     null = open("/dev/null", O_RDWR | O_CLOEXEC);
     out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (out >= 0 && lseek(out, 0, SEEK_END) > LOG_MAX &&
-        ftruncate(out, 0) < 0)
+    if (out >= 0 && lseek(out, 0, SEEK_END) > LOG_MAX && ftruncate(out, 0) < 0)
         close_cleanup(&out);
     dup2(null, 0);
     dup2(null, 1);
@@ -323,7 +325,7 @@ static void close_inherited(void)
 
 static void set_log_level(void)
 {
-    static const char *const names[] = { "err", "warn", "info", "debug" };
+    static const char *const names[] = {"err", "warn", "info", "debug"};
     const char *want = getenv("COURIER_LOG");
 
     log_level_set(LOG_INFO);
@@ -365,8 +367,8 @@ int main(int argc, char **argv)
     if (!o.foreground && (tell = detach(o.data)) < 0)
         return 1;
     rc = start(&o, &e);
-    if (tell >= 0 && (rc ? write(tell, e.text, strlen(e.text))
-                         : write(tell, "", 1)) < 0)
+    if (tell >= 0 &&
+        (rc ? write(tell, e.text, strlen(e.text)) : write(tell, "", 1)) < 0)
         rc = rc ? rc : -EPIPE;
     close_cleanup(&tell);
     if (rc) {

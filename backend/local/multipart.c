@@ -160,8 +160,8 @@ static int delimiter(struct multipart *m)
         return e;
     if (!memcmp(m->in.p + m->delim.n, "--", 2))
         return 0;
-    while (!(nl = memmem(m->in.p + m->delim.n, m->in.n - m->delim.n, "\r\n",
-                         2))) {
+    while (!(
+        nl = memmem(m->in.p + m->delim.n, m->in.n - m->delim.n, "\r\n", 2))) {
         if (m->in.n > m->delim.n + 1024)
             return -EINVAL;
         e = fill(m);

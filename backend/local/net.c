@@ -26,9 +26,9 @@ struct net {
 
 static const char *slirp_path(void)
 {
-    static const char *const places[] = { "/usr/bin/slirp4netns",
-                                          "/usr/local/bin/slirp4netns",
-                                          "/bin/slirp4netns" };
+    static const char *const places[] = {"/usr/bin/slirp4netns",
+                                         "/usr/local/bin/slirp4netns",
+                                         "/bin/slirp4netns"};
 
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
         if (access(places[i], X_OK) == 0)
@@ -80,7 +80,7 @@ bool net_host_ok(const char *host)
 
 static int wait_ready(struct net *n, int fd, int err_fd, struct err *e)
 {
-    struct pollfd p = { fd, POLLIN, 0 };
+    struct pollfd p = {fd, POLLIN, 0};
     char c, said[300];
     ssize_t k;
     AUTO_BUF struct buf text = {0};
@@ -102,11 +102,17 @@ static int slirp_start(struct net *n, struct box *b, struct err *e)
 {
     AUTO_FREE char *pid = xasprintf("%d", (int)box_init_pid(b));
     AUTO_CLOSE int err_fd = memfd_create("slirp", MFD_CLOEXEC);
-    char *argv[] = { (char *)slirp_path(), (char *)"--configure",
-                     (char *)"--mtu=65520", (char *)"--disable-host-loopback",
-                     (char *)"--enable-sandbox", (char *)"--enable-seccomp",
-                     (char *)"--ready-fd=3", (char *)"--exit-fd=4", pid,
-                     (char *)"tap0", NULL };
+    char *argv[] = {(char *)slirp_path(),
+                    (char *)"--configure",
+                    (char *)"--mtu=65520",
+                    (char *)"--disable-host-loopback",
+                    (char *)"--enable-sandbox",
+                    (char *)"--enable-seccomp",
+                    (char *)"--ready-fd=3",
+                    (char *)"--exit-fd=4",
+                    pid,
+                    (char *)"tap0",
+                    NULL};
     int ready[2], gone[2], keep[2], rc;
 
     if (pipe2(ready, O_CLOEXEC) < 0)
@@ -211,8 +217,10 @@ int net_start(struct net **out, struct box *b, enum net_mode mode,
             box_log(b, "warn", "no network: %s", why);
             return 0;
         }
-        return err_set(e, ENOTSUP, "hosts can't be allowed one by one here: "
-                       "%s", why);
+        return err_set(e, ENOTSUP,
+                       "hosts can't be allowed one by one here: "
+                       "%s",
+                       why);
     }
     n = xcalloc(1, sizeof(*n));
     pthread_mutex_init(&n->mu, NULL);

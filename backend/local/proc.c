@@ -102,10 +102,16 @@ int proc_start(struct box *b, const struct proc_spec *s, struct sub **out,
     if (r) {
         err_set(e, r, "can't make pipes: %s", strerror(-r));
     } else {
-        struct box_spawn bs = {
-            .argv = s->argv, .env = s->env, .cwd = s->cwd,
-            .as_root = s->as_root, .tty = s->pty, .in = x.in, .out = x.out,
-            .err = x.err, .exited = pump_exited, .arg = p};
+        struct box_spawn bs = {.argv = s->argv,
+                               .env = s->env,
+                               .cwd = s->cwd,
+                               .as_root = s->as_root,
+                               .tty = s->pty,
+                               .in = x.in,
+                               .out = x.out,
+                               .err = x.err,
+                               .exited = pump_exited,
+                               .arg = p};
 
         p->refs++; /* of the reaper */
         r = box_spawn(b, &bs, e);
@@ -153,8 +159,7 @@ static struct proc *find_ended(const char *box, const struct proc_sel *sel)
     return NULL;
 }
 
-int proc_connect(const char *box, const struct proc_sel *sel,
-                 struct sub **out)
+int proc_connect(const char *box, const struct proc_sel *sel, struct sub **out)
 {
     struct proc *p;
 

@@ -19,8 +19,8 @@
 
 enum {
     PROC_KEPT_MS = 30000,
-    PROC_GRACE_MS = 100,          /* output of children after the exit */
-    SUB_QUEUE_HIGH = 256 << 10,   /* bytes waiting that stop the reading */
+    PROC_GRACE_MS = 100,        /* output of children after the exit */
+    SUB_QUEUE_HIGH = 256 << 10, /* bytes waiting that stop the reading */
     SUB_QUEUE_LOW = 64 << 10,
 };
 

@@ -67,9 +67,9 @@ extern pthread_mutex_t proc_lock;
 extern struct proc *proc_table;
 extern int pump_epfd;
 
-void pump_start(void);         /* once */
-void pump_poke(void);          /* looks at exits and timers now */
-void pump_timer(int64_t at);   /* and at that mono_ms; under proc_lock */
+void pump_start(void);       /* once */
+void pump_poke(void);        /* looks at exits and timers now */
+void pump_timer(int64_t at); /* and at that mono_ms; under proc_lock */
 void pump_exited(void *arg, int wstatus); /* of struct box_spawn */
 
 /* ---- sub.c; all under proc_lock ---- */

@@ -57,8 +57,9 @@ static int env_build(struct words *w, struct box *b, bool as_root,
     const char *user = as_root ? "root" : "user", *name;
     json_t *value;
 
-    env_set(w, "PATH", 4, "/usr/local/sbin:/usr/local/bin:/usr/sbin:"
-                          "/usr/bin:/sbin:/bin");
+    env_set(w, "PATH", 4,
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:"
+            "/usr/bin:/sbin:/bin");
     env_set(w, "E2B_SANDBOX", 11, "true");
     env_set(w, "HOME", 4, as_root ? "/root" : "/home/user");
     env_set(w, "USER", 4, user);
@@ -143,9 +144,8 @@ static unsigned short size_field(const json_t *size, const char *name)
 {
     int64_t v;
 
-    return field_int(size, name, &v) && v > 0 && v < 65536
-               ? (unsigned short)v
-               : 0;
+    return field_int(size, name, &v) && v > 0 && v < 65536 ? (unsigned short)v
+                                                           : 0;
 }
 
 struct start {
@@ -359,8 +359,7 @@ static void answer(struct req *r, const struct proc_sel *sel, int e,
     } else if (e == -ESHUTDOWN) {
         rpc_fail(r, "unavailable", "the sandbox is being killed");
     } else if (e == -EBADF) {
-        rpc_fail(r, "internal", "error %s: stdin not enabled or closed",
-                 what);
+        rpc_fail(r, "internal", "error %s: stdin not enabled or closed", what);
     } else {
         rpc_fail(r, "internal", "error %s: %s", what, strerror(-e));
     }
@@ -425,8 +424,8 @@ static int signal_number(const json_t *in)
         return SIGKILL;
     if (s && !strcmp(s, "SIGNAL_SIGTERM"))
         return SIGTERM;
-    if (json_is_integer(v) && (json_integer_value(v) == SIGKILL ||
-                               json_integer_value(v) == SIGTERM))
+    if (json_is_integer(v) &&
+        (json_integer_value(v) == SIGKILL || json_integer_value(v) == SIGTERM))
         return (int)json_integer_value(v);
     return -1;
 }
@@ -554,8 +553,9 @@ static void call_stream_input(struct req *r, struct box *b)
     else if (e == -ESRCH)
         stream_end(&s, "not_found", "%s", words);
     else if (e == -EBADF)
-        stream_end(&s, "internal", "error writing to stdin: stdin not enabled "
-                                   "or closed");
+        stream_end(&s, "internal",
+                   "error writing to stdin: stdin not enabled "
+                   "or closed");
     else
         stream_end(&s, rpc_code(e), "error writing to stdin: %s",
                    strerror(-e));

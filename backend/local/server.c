@@ -16,14 +16,19 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { ENVD_PORT = 49983, CONNECTIONS_MAX = 4000, STACK = 512 << 10,
-       RPC_BODY_MAX = 16 << 20, AUTO_RESUME_SECONDS = 300 };
+enum {
+    ENVD_PORT = 49983,
+    CONNECTIONS_MAX = 4000,
+    STACK = 512 << 10,
+    RPC_BODY_MAX = 16 << 20,
+    AUTO_RESUME_SECONDS = 300
+};
 
 static struct {
     int unix_fd, tcp_fd;
     char *key;
     atomic_int connections;
-} srv = { .unix_fd = -1, .tcp_fd = -1 };
+} srv = {.unix_fd = -1, .tcp_fd = -1};
 
 /* takes as long whatever differs */
 static bool same(const char *a, const char *b)
@@ -50,17 +55,19 @@ static void gone(struct req *r, const char *id)
 
     if (box_obituary(id, why, sizeof(why)) && strcmp(why, "killed") != 0)
         words = xasprintf("The sandbox was not found: it ended: %s", why);
-    reply_json(r, 502, json_pack("{s:s, s:s, s:i}", "sandboxId", id,
-                                 "message", words ? words
-                                     : "The sandbox was not found",
-                                 "code", 502));
+    reply_json(r, 502,
+               json_pack("{s:s, s:s, s:i}", "sandboxId", id, "message",
+                         words ? words : "The sandbox was not found", "code",
+                         502));
 }
 
 static void port_closed(struct req *r, const char *id, int port)
 {
-    reply_json(r, 502, json_pack("{s:s, s:s, s:i, s:i}", "sandboxId", id,
-                                 "message", "The sandbox is running but port "
-                                 "is not open", "port", port, "code", 502));
+    reply_json(r, 502,
+               json_pack("{s:s, s:s, s:i, s:i}", "sandboxId", id, "message",
+                         "The sandbox is running but port "
+                         "is not open",
+                         "port", port, "code", 502));
 }
 
 static bool token_ok(struct req *r, struct box *b)
@@ -73,9 +80,9 @@ static bool token_ok(struct req *r, struct box *b)
 
 static bool reserved(const char *path)
 {
-    static const char *const all[] = { "/init", "/freeze", "/unfreeze",
-                                       "/collapse", "/fsfreeze", "/fsthaw",
-                                       "/upgrade" };
+    static const char *const all[] = {"/init",     "/freeze",   "/unfreeze",
+                                      "/collapse", "/fsfreeze", "/fsthaw",
+                                      "/upgrade"};
 
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         if (strcmp(path, all[i]) == 0)
@@ -97,12 +104,15 @@ static bool may_use(struct req *r, struct box *b, int port)
         got = req_header(r, "e2b-traffic-access-token");
         if (!traffic || (got && same(got, traffic)))
             return true;
-        reply_json(r, 403, json_pack("{s:s, s:s, s:i}", "sandboxId",
-                                     box_id(b), "message", "Sandbox is "
-                                     "secured with traffic access token. "
-                                     "Token header "
-                                     "'e2b-traffic-access-token' is missing "
-                                     "or wrong", "code", 403));
+        reply_json(r, 403,
+                   json_pack("{s:s, s:s, s:i}", "sandboxId", box_id(b),
+                             "message",
+                             "Sandbox is "
+                             "secured with traffic access token. "
+                             "Token header "
+                             "'e2b-traffic-access-token' is missing "
+                             "or wrong",
+                             "code", 403));
         return false;
     }
     if (strcmp(r->path, "/health") == 0 || token_ok(r, b))
@@ -111,14 +121,16 @@ static bool may_use(struct req *r, struct box *b, int port)
         files_signature_ok(r, b))
         return true;
     if (strcmp(r->path, "/files") == 0) {
-        const char *why = req_header(r, "X-Access-Token")
-            ? "access token present in header but does not match"
-            : files_signature_words(r, b);
+        const char *why =
+            req_header(r, "X-Access-Token")
+                ? "access token present in header but does not match"
+                : files_signature_words(r, b);
 
         control_fail(r, 401, "%s", why);
         return false;
     }
-    control_fail(r, 401, "unauthorized access, please provide a valid access "
+    control_fail(r, 401,
+                 "unauthorized access, please provide a valid access "
                  "token or method signing if supported");
     return false;
 }
@@ -128,16 +140,16 @@ static void send_metrics(struct req *r, struct box *b)
     struct box_usage u;
 
     box_usage(b, &u);
-    reply_json(r, 200, json_pack(
-        "{s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-        "ts", (json_int_t)(now_ms() / 1000),
-        "cpu_count", (json_int_t)box_spec(b)->cpus,
-        "cpu_used_pct", u.cpu_pct, "mem_total", (json_int_t)u.mem_total,
-        "mem_used", (json_int_t)u.mem, "mem_cache", (json_int_t)u.cache,
-        "mem_total_mib", (json_int_t)(u.mem_total >> 20),
-        "mem_used_mib", (json_int_t)(u.mem >> 20),
-        "disk_used", (json_int_t)u.disk,
-        "disk_total", (json_int_t)u.disk_total));
+    reply_json(
+        r, 200,
+        json_pack("{s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "ts",
+                  (json_int_t)(now_ms() / 1000), "cpu_count",
+                  (json_int_t)box_spec(b)->cpus, "cpu_used_pct", u.cpu_pct,
+                  "mem_total", (json_int_t)u.mem_total, "mem_used",
+                  (json_int_t)u.mem, "mem_cache", (json_int_t)u.cache,
+                  "mem_total_mib", (json_int_t)(u.mem_total >> 20),
+                  "mem_used_mib", (json_int_t)(u.mem >> 20), "disk_used",
+                  (json_int_t)u.disk, "disk_total", (json_int_t)u.disk_total));
 }
 
 static void send_envs(struct req *r, struct box *b)
@@ -217,10 +229,11 @@ static void to_box(struct req *r, const char *id, int port)
     if (!b) {
         gone(r, id);
     } else if (port == ENVD_PORT && reserved(r->path)) {
-        reply_json(r, 404, json_pack("{s:s, s:s, s:i}", "message",
-                                     "This endpoint is reserved and can't be "
-                                     "called from outside", "path", r->path,
-                                     "code", 404));
+        reply_json(r, 404,
+                   json_pack("{s:s, s:s, s:i}", "message",
+                             "This endpoint is reserved and can't be "
+                             "called from outside",
+                             "path", r->path, "code", 404));
     } else if (box_paused(b) && !box_spec(b)->auto_resume) {
         gone(r, id);
     } else if (may_use(r, b, port)) {
@@ -317,8 +330,9 @@ static void to_control(struct req *r)
 
     if (!http_local(r) && strcmp(r->path, "/health") != 0 &&
         !(key && same(key, srv.key)))
-        control_fail(r, 401, "%s", key ? "Invalid API key"
-                                       : "the header X-API-KEY is missing");
+        control_fail(r, 401, "%s",
+                     key ? "Invalid API key"
+                         : "the header X-API-KEY is missing");
     else if (strcmp(r->path, "/limits") == 0 && !http_local(r))
         control_fail(r, 404, "no such call");
     else
@@ -386,7 +400,7 @@ static void welcome(int listener, bool local)
     if (!local)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     v = xmalloc(sizeof(*v));
-    *v = (struct visitor){ fd, local };
+    *v = (struct visitor){fd, local};
     pthread_attr_init(&a);
     pthread_attr_setstacksize(&a, STACK);
     pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
@@ -401,8 +415,7 @@ static void welcome(int listener, bool local)
 
 static void *accept_thread(void *arg)
 {
-    struct pollfd p[2] = { { srv.unix_fd, POLLIN, 0 },
-                           { srv.tcp_fd, POLLIN, 0 } };
+    struct pollfd p[2] = {{srv.unix_fd, POLLIN, 0}, {srv.tcp_fd, POLLIN, 0}};
 
     (void)arg;
     for (;;) {
@@ -419,34 +432,38 @@ static void *accept_thread(void *arg)
 
 static int open_unix(const char *path, struct err *e)
 {
-    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
     mode_t old;
     int rc;
 
     if (strlen(path) >= sizeof(a.sun_path))
-        return err_set(e, ENAMETOOLONG, "the path of the socket is too long: "
-                       "%s", path);
+        return err_set(e, ENAMETOOLONG,
+                       "the path of the socket is too long: "
+                       "%s",
+                       path);
     memcpy(a.sun_path, path, strlen(path) + 1);
-    srv.unix_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                         0);
+    srv.unix_fd =
+        socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     unlink(path);
     old = umask(077);
     rc = srv.unix_fd < 0 || bind(srv.unix_fd, (void *)&a, sizeof(a)) < 0 ||
-         listen(srv.unix_fd, 512) < 0 ? -errno : 0;
+                 listen(srv.unix_fd, 512) < 0
+             ? -errno
+             : 0;
     umask(old);
     return rc ? err_set(e, -rc, "%s: %s", path, strerror(-rc)) : 0;
 }
 
 static int open_tcp(int port, int *got, struct err *e)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)port),
-                             .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons((uint16_t)port),
+                            .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t n = sizeof(a);
     int on = 1;
 
-    srv.tcp_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                        0);
+    srv.tcp_fd =
+        socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     setsockopt(srv.tcp_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (srv.tcp_fd < 0 || bind(srv.tcp_fd, (void *)&a, sizeof(a)) < 0 ||
         listen(srv.tcp_fd, 512) < 0 ||

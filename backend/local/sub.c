@@ -37,8 +37,8 @@ struct chunk *chunk_end(int wstatus)
 
     if (WIFSIGNALED(wstatus)) {
         const char *d = sigdescr_np(WTERMSIG(wstatus));
-        AUTO_FREE char *s = d ? xstrdup(d)
-                              : xasprintf("signal %d", WTERMSIG(wstatus));
+        AUTO_FREE char *s =
+            d ? xstrdup(d) : xasprintf("signal %d", WTERMSIG(wstatus));
 
         if (*s >= 'A' && *s <= 'Z')
             *s = (char)(*s - 'A' + 'a');

@@ -67,7 +67,7 @@ static void empty(struct bin *b, int dir, int depth)
 
 int trash_remove(const char *path)
 {
-    struct bin b = { .top = -1 };
+    struct bin b = {.top = -1};
 
     for (int i = 0; i < 1 << 20; i++) {
         unsigned before = b.counter;
@@ -102,11 +102,12 @@ static int64_t measure(int dir, dev_t dev, int depth)
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
             fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
-        sum += (int64_t)st.st_blocks * 512 / (st.st_nlink && !S_ISDIR(
-            st.st_mode) ? (int64_t)st.st_nlink : 1);
+        sum +=
+            (int64_t)st.st_blocks * 512 /
+            (st.st_nlink && !S_ISDIR(st.st_mode) ? (int64_t)st.st_nlink : 1);
         if (S_ISDIR(st.st_mode) && st.st_dev == dev && depth < 200) {
-            int fd = openat(dir, e->d_name, O_RDONLY | O_DIRECTORY |
-                            O_NOFOLLOW | O_CLOEXEC);
+            int fd = openat(dir, e->d_name,
+                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
             if (fd >= 0)
                 sum += measure(fd, dev, depth + 1);

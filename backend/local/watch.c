@@ -9,8 +9,8 @@
 
 enum { WATCH_MAX = 16384, WATCH_DEPTH = 64 };
 
-#define WATCH_MASK                                                           \
-    (IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO |       \
+#define WATCH_MASK                                                            \
+    (IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO |        \
      IN_ATTRIB | IN_ONLYDIR)
 
 struct dir {
@@ -139,9 +139,10 @@ int watch_open(const struct boxfs *f, const char *abs,
     int root = boxfs_dir(f, abs), fd, x = 0;
 
     if (root < 0)
-        return err_set(e, -root, root == -ENOENT
-                                     ? "path %s not found"
-                                     : "error watching path %s", abs);
+        return err_set(e, -root,
+                       root == -ENOENT ? "path %s not found"
+                                       : "error watching path %s",
+                       abs);
     if (!spec->network && boxfs_network_file(root)) {
         close(root);
         return err_set(e, ENOTSUP,
@@ -206,8 +207,7 @@ static void emit(struct reading *r, const char *rel, const char *type,
     AUTO_FREE char *shown = join(r->w->shown, rel);
     json_t *info = NULL;
 
-    if (entry && r->w->spec.entries &&
-        boxfs_stat(r->f, shown, &info) == 0)
+    if (entry && r->w->spec.entries && boxfs_stat(r->f, shown, &info) == 0)
         json_object_set_new(j, "entry", info);
     r->fn(r->arg, j);
 }

@@ -5,9 +5,9 @@
 #include "base/text.h"
 
 enum {
-    GROUP_MAX = 256,      /* functions to a commit */
-    CHUNK = 16 * 1024,    /* bytes of a stream to a row */
-    WAL_MAX = 16 << 20,   /* above it the log is emptied when it can be */
+    GROUP_MAX = 256,    /* functions to a commit */
+    CHUNK = 16 * 1024,  /* bytes of a stream to a row */
+    WAL_MAX = 16 << 20, /* above it the log is emptied when it can be */
 };
 
 struct item {
@@ -197,8 +197,9 @@ void tx_stream_add(struct tx *tx, struct oid o, enum stream st, const void *p,
     if (!n)
         return;
     if (!id) {
-        db_exec(tx->db, "INSERT INTO stream(kind,id,name,size) VALUES(?,?,?,0)",
-                "iii", (int64_t)o.kind, o.id, (int64_t)st);
+        db_exec(tx->db,
+                "INSERT INTO stream(kind,id,name,size) VALUES(?,?,?,0)", "iii",
+                (int64_t)o.kind, o.id, (int64_t)st);
         id = db_last_id(tx->db);
     }
     while (n) {
@@ -564,8 +565,7 @@ int store_open(const char *path, const char *const *migrations,
     if (!r)
         r = migrate(s, migrations, e);
     if (!r)
-        s->last_ns =
-            db_int(s->w, 0, "SELECT max(ns) FROM mtime", "");
+        s->last_ns = db_int(s->w, 0, "SELECT max(ns) FROM mtime", "");
     if (!r && pthread_create(&s->thread, NULL, writer, s))
         r = err_set(e, EAGAIN, "no thread for the database");
     if (r) {

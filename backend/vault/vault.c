@@ -49,8 +49,7 @@ static struct vault *vault_new(char *path)
     return v;
 }
 
-static int read_or_make(struct vault *v, const char *passphrase,
-                        struct err *e)
+static int read_or_make(struct vault *v, const char *passphrase, struct err *e)
 {
     int r = keyfile_read(v->path, passphrase, v->key, e);
 
@@ -68,8 +67,7 @@ static void read_other(struct vault *v, const char *passphrase)
 
     v->other = key_alloc();
     v->other_is_new = true;
-    if (access(path, F_OK) ||
-        keyfile_read(path, passphrase, v->other, NULL)) {
+    if (access(path, F_OK) || keyfile_read(path, passphrase, v->other, NULL)) {
         sodium_free(v->other);
         v->other = NULL;
     }

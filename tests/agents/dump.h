@@ -45,11 +45,11 @@ static void dump_flush(struct dump *d)
 static void dump_event(void *arg, const struct agent_event *ev)
 {
     static const char *const names[] = {
-        "session", "text", "end of text", "retract", "tool", "result",
-        "thinking", "note", "usage", "error", "end"};
-    static const char *const faults[] = {
-        "none", "key", "credit", "rate", "model", "network", "session",
-        "usage", "other"};
+        "session",  "text", "end of text", "retract", "tool", "result",
+        "thinking", "note", "usage",       "error",   "end"};
+    static const char *const faults[] = {"none",    "key",   "credit",
+                                         "rate",    "model", "network",
+                                         "session", "usage", "other"};
     struct dump *d = arg;
 
     if (ev->text && strlen(ev->text) != ev->n && !memchr(ev->text, 0, ev->n))

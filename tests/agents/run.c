@@ -48,7 +48,8 @@ static int parse(char **av)
     AUTO_BUF struct buf out = {0}, err = {0};
     struct dump d = {0};
     struct parser *p;
-    int f = 0, code = atoi(av[3] + (strncmp(av[3], "SIG", 3) ? 0 : 3));
+    int f = 0, code = (int)strtol(av[3] + (strncmp(av[3], "SIG", 3) ? 0 : 3),
+                                  NULL, 10);
     bool sig = !strncmp(av[3], "SIG", 3);
 
     while (f < 4 && strcmp(formats[f], av[0]))

@@ -311,8 +311,8 @@ int main(int argc, char **argv)
     sock = xasprintf("%s/host.sock", argv[1]);
     path = xasprintf("%s/host.json", argv[1]);
     proxy = argv[2];
-    seed = atoi(argv[3]);
-    rounds = atoi(argv[4]);
+    seed = (unsigned)strtoul(argv[3], NULL, 10);
+    rounds = (int)strtol(argv[4], NULL, 10);
     file_read(path, 65536, &key);
     j = json_loadb(buf_str(&key), key.n, 0, NULL);
     c.unix_socket = sock;

@@ -56,7 +56,7 @@ static void capture_read(struct capture *c, int format, const char *file)
     read_part(&exit_text, c->name, ".exit");
     s = strstr(buf_str(&exit_text), "exit_code: ");
     if (s) {
-        c->code = atoi(s + 11);
+        c->code = (int)strtol(s + 11, NULL, 10);
         return;
     }
     c->sig = true;
@@ -187,9 +187,12 @@ static uint32_t dice(uint32_t n)
 static void damage(struct buf *b)
 {
     static const char *const bits[] = {
-        "\n", "\"", "\\ud83d", "\\ude80", "\\u0000", "\xff", "{", "}", "[",
-        "null", "1e999", "99999999999999999999", "-1", "\"text\":",
-        "{\"type\":\"message_update\",", "\\", "\xf0\x9f", "\xed\xa0\x80"};
+        "\n",      "\"",        "\\ud83d",
+        "\\ude80", "\\u0000",   "\xff",
+        "{",       "}",         "[",
+        "null",    "1e999",     "99999999999999999999",
+        "-1",      "\"text\":", "{\"type\":\"message_update\",",
+        "\\",      "\xf0\x9f",  "\xed\xa0\x80"};
 
     for (uint32_t i = 0, n = 1 + dice(6); i < n && b->n; i++) {
         uint32_t at = dice((uint32_t)b->n);
@@ -251,34 +254,35 @@ static char *events(enum agent_format f, const char *out, const char *err,
     return buf_take(&d.out);
 }
 
-#define EXPECT(f, out, err, code, sig, want)                              \
-    do {                                                                  \
-        AUTO_FREE char *got = events(f, out, err, code, sig);             \
-        assert_string_equal(got, want);                                   \
+#define EXPECT(f, out, err, code, sig, want)                                  \
+    do {                                                                      \
+        AUTO_FREE char *got = events(f, out, err, code, sig);                 \
+        assert_string_equal(got, want);                                       \
     } while (0)
 
-#define PIECE(id, s)                                                      \
-    "{\"type\":\"stream_event\",\"event\":{\"type\":"                     \
-    "\"content_block_delta\",\"index\":0,\"delta\":{\"type\":"            \
+#define PIECE(id, s)                                                          \
+    "{\"type\":\"stream_event\",\"event\":{\"type\":"                         \
+    "\"content_block_delta\",\"index\":0,\"delta\":{\"type\":"                \
     "\"text_delta\",\"text\":\"" s "\"}}}\n"
-#define START(id)                                                         \
-    "{\"type\":\"stream_event\",\"event\":{\"type\":\"message_start\","   \
+#define START(id)                                                             \
+    "{\"type\":\"stream_event\",\"event\":{\"type\":\"message_start\","       \
     "\"message\":{\"id\":\"" id "\"}}}\n"
-#define STOP                                                              \
-    "{\"type\":\"stream_event\",\"event\":"                               \
+#define STOP                                                                  \
+    "{\"type\":\"stream_event\",\"event\":"                                   \
     "{\"type\":\"content_block_stop\"}}\n"
-#define WHOLE(id, s)                                                      \
-    "{\"type\":\"assistant\",\"message\":{\"id\":\"" id "\",\"content\":" \
+#define WHOLE(id, s)                                                          \
+    "{\"type\":\"assistant\",\"message\":{\"id\":\"" id "\",\"content\":"     \
     "[{\"type\":\"text\",\"text\":\"" s "\"}]}}\n"
-#define GOOD                                                              \
+#define GOOD                                                                  \
     "{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false}\n"
 #define GOOD_END "usage in=0 out=0 read=0 write=0\nend ok\n"
 
 static void text_is_decided_by_the_exit_code(void **state)
 {
     (void)state;
-    EXPECT(FORMAT_TEXT, "hi\n", "", 0, false, "text hi\\n\nend of text\n"
-                                              "end ok\n");
+    EXPECT(FORMAT_TEXT, "hi\n", "", 0, false,
+           "text hi\\n\nend of text\n"
+           "end ok\n");
     EXPECT(FORMAT_TEXT, "", "oops\n", 3, false,
            "end failed (other) exited 3\n");
     EXPECT(FORMAT_TEXT, "\xe4\xbd", "", 137, true,
@@ -326,13 +330,16 @@ static void broken_text_does_not_lose_the_line(void **state)
     EXPECT(FORMAT_CLAUDE, WHOLE("a", "a\\ud83db\\ude80") GOOD, "", 0, false,
            "text a\xef\xbf\xbd"
            "b\xef\xbf\xbd\nend of text\n" GOOD_END);
-    EXPECT(FORMAT_CLAUDE, WHOLE("a", "a\xff\xc3" "b") GOOD, "", 0, false,
+    EXPECT(FORMAT_CLAUDE,
+           WHOLE("a", "a\xff\xc3"
+                      "b") GOOD,
+           "", 0, false,
            "text a\xef\xbf\xbd\xef\xbf\xbd"
            "b\nend of text\n" GOOD_END);
     /* half a line at the end is dropped; a line that isn't JSON too */
-    EXPECT(FORMAT_CLAUDE, "hello\n{\"type\":\n" WHOLE("a", "x") GOOD
-           "{\"type\":\"assi", "", 0, false,
-           "text x\nend of text\n" GOOD_END);
+    EXPECT(FORMAT_CLAUDE,
+           "hello\n{\"type\":\n" WHOLE("a", "x") GOOD "{\"type\":\"assi", "",
+           0, false, "text x\nend of text\n" GOOD_END);
 }
 
 static void keys_stay_out_of_errors(void **state)

@@ -149,8 +149,9 @@ static void mistakes_are_told_with_their_line(void **state)
            "line 1: keys: 'gold' is no name of a key");
     refuse("claude", "memory_file = ../x\n",
            "line 1: '../x' is no path below a directory");
-    refuse("claude", "env = A=1 2B=3\n", "line 1: env: '2B=3' is not "
-                                         "NAME=value");
+    refuse("claude", "env = A=1 2B=3\n",
+           "line 1: env: '2B=3' is not "
+           "NAME=value");
 }
 
 int main(void)

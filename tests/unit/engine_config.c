@@ -158,9 +158,8 @@ static void frozen(void **state)
     assert_string_equal(s.backend, "local");
     assert_string_equal(s.branch, "courier/one");
     /* what can't change stays, what can is looked up */
-    assert_int_equal(save(the_project(), "config",
-                          "memory = 4096\ntimeout = 3h\n"),
-                     0);
+    assert_int_equal(
+        save(the_project(), "config", "memory = 4096\ntimeout = 3h\n"), 0);
     v = config_value(reader(), &s, "memory", &from);
     assert_string_equal(v, "1024");
     assert_string_equal(from, "default");
@@ -194,9 +193,8 @@ static void refused_starts(void **state)
     assert_int_equal(start(&e), -EACCES);
     assert_non_null(strstr(e.text, "anthropic"));
     assert_int_equal(save(the_project(), "env", "ANTHROPIC_API_KEY=x\n"), 0);
-    assert_int_equal(save(the_sandbox(), "config",
-                          "tool = claude\nbackend = e2b\n"),
-                     0);
+    assert_int_equal(
+        save(the_sandbox(), "config", "tool = claude\nbackend = e2b\n"), 0);
     assert_int_equal(start(&e), -EACCES);
     assert_non_null(strstr(e.text, "e2b"));
 }
@@ -225,9 +223,9 @@ static void refused_documents(void **state)
     assert_int_equal(save(root_oid(), "config", upper), -EINVAL);
     assert_int_equal(save(root_oid(), "config", "local_bind = usr\n"),
                      -EINVAL);
-    assert_int_equal(save(root_oid(), "config",
-                          "local_bind = /nowhere/courier/x\n"),
-                     -EINVAL);
+    assert_int_equal(
+        save(root_oid(), "config", "local_bind = /nowhere/courier/x\n"),
+        -EINVAL);
     assert_int_equal(symlink(rec.dir, link), 0);
     assert_int_equal(save(root_oid(), "config", via), -EINVAL);
     unlink(link);

@@ -8,8 +8,7 @@ static void places(void **state)
     (void)state;
     assert_int_equal(doc_place(OBJ_ROOT, "config", NULL), DOC_CONFIG);
     assert_int_equal(doc_place(OBJ_ROOT, "env", NULL), DOC_NONE);
-    assert_int_equal(doc_place(OBJ_PROJECT, "skills/x", NULL),
-                     DOC_SKILL_TOP);
+    assert_int_equal(doc_place(OBJ_PROJECT, "skills/x", NULL), DOC_SKILL_TOP);
     assert_int_equal(doc_place(OBJ_PROJECT, "skills/x/a/b", NULL), DOC_SKILL);
     assert_int_equal(doc_place(OBJ_PROJECT, "home/a", NULL), DOC_HOME);
     assert_int_equal(doc_place(OBJ_PROJECT, "home/../a", NULL), DOC_NONE);
@@ -44,9 +43,8 @@ static void saved(void **state)
     assert_int_equal(save(the_sandbox(), "prompt", "do it"), 0);
     assert_int_equal(save(root_oid(), "rates", "e2b * sandbox_seconds x\n"),
                      -EINVAL);
-    assert_int_equal(save(root_oid(), "tools/mine",
-                          "command = cat\nformat = text\n"),
-                     0);
+    assert_int_equal(
+        save(root_oid(), "tools/mine", "command = cat\nformat = text\n"), 0);
 }
 
 static void trees(void **state)
@@ -120,9 +118,8 @@ static void lists(void **state)
     assert_string_equal(l.b.p, "claude codex ");
     assert_int_equal(doc_rm(root_oid(), "tools/codex"), 0);
     buf_clear(&l.b);
-    assert_int_equal(courier_doc_list(&rec.c, root_oid(), "tools", l.last, add,
-                                      &l),
-                     0);
+    assert_int_equal(
+        courier_doc_list(&rec.c, root_oid(), "tools", l.last, add, &l), 0);
     assert_string_equal(l.b.p, "opencode pi shell ");
     buf_free(&l.b);
 }
@@ -229,9 +226,8 @@ static void workflows(void **state)
                            NULL, &e),
                      -EINVAL);
     assert_int_equal(parse("role = checker\n", NULL, &e), -EINVAL);
-    assert_int_equal(workflow_parse("[step a]\nloop = x\nro", 20, true, NULL,
-                                    &e),
-                     0);
+    assert_int_equal(
+        workflow_parse("[step a]\nloop = x\nro", 20, true, NULL, &e), 0);
 }
 
 static void seeds_are_right(void **state)

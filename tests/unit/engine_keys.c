@@ -9,9 +9,8 @@ static void assert_key(const char *name, const char *plain, const char *at)
     struct err e = {0};
     char *got = NULL;
 
-    assert_int_equal(key_get(&rec.c, reader(), rec.project, name, &got,
-                             &level, &e),
-                     0);
+    assert_int_equal(
+        key_get(&rec.c, reader(), rec.project, name, &got, &level, &e), 0);
     assert_string_equal(got, plain);
     assert_string_equal(level, at);
     vault_free(got);
@@ -23,9 +22,9 @@ static void levels(void **state)
     char *plain;
 
     (void)state;
-    assert_int_equal(key_get(&rec.c, reader(), rec.project, "openai", &plain,
-                             NULL, &e),
-                     -ENOENT);
+    assert_int_equal(
+        key_get(&rec.c, reader(), rec.project, "openai", &plain, NULL, &e),
+        -ENOENT);
     assert_int_equal(save(root_oid(), "keys/openai", " sk-user-12345678\n"),
                      0);
     assert_key("openai", "sk-user-12345678", "user");
@@ -90,8 +89,7 @@ static void scripts(void **state)
     free(s);
     assert_int_equal(save(root_oid(), "keys/anthropic", "sk-user-12345678"),
                      0);
-    assert_int_equal(save(the_project(), "keys/anthropic_token", "tok'en"),
-                     0);
+    assert_int_equal(save(the_project(), "keys/anthropic_token", "tok'en"), 0);
     assert_int_equal(save(the_project(), "env", "# c\nA = it's\nB=x y\n"), 0);
     assert_int_equal(save(the_project(), "secrets/DB", "pass word\n"), 0);
     s = script("claude", 0);
@@ -112,11 +110,10 @@ static void never_shown(void **state)
     AUTO_FREE char *wal = xasprintf("%s/courier.db-wal", rec.dir);
 
     (void)state;
-    assert_int_equal(save(root_oid(), "keys/openai", "sk-findme-now-1234"),
-                     0);
-    assert_int_equal(save(root_oid(), "keys/openai",
-                          "sk-findme-now-1234 with words"),
-                     -EINVAL);
+    assert_int_equal(save(root_oid(), "keys/openai", "sk-findme-now-1234"), 0);
+    assert_int_equal(
+        save(root_oid(), "keys/openai", "sk-findme-now-1234 with words"),
+        -EINVAL);
     assert_null(strstr(last_words, "findme"));
     assert_int_equal(file_read(wal, 64 << 20, &b), 0);
     assert_null(memmem(b.p, b.n, "findme", 6));

@@ -122,13 +122,27 @@ static bool find(const char *n, struct oid *o)
 static void sandbox_command(void)
 {
     static const char *const lines[] = {
-        "start",      "message echo hi", "message id=t echo once",
-        "interrupt",  "interrupt all",   "pause",
-        "resume",     "timeout 10m",     "kill",
-        "kill now",   "learn",           "exec true",
-        "delete",     "restore",         "purge",
-        "purge now",  "push",            "nonsense",
-        "timeout 9h", "delete",          "start",
+        "start",
+        "message echo hi",
+        "message id=t echo once",
+        "interrupt",
+        "interrupt all",
+        "pause",
+        "resume",
+        "timeout 10m",
+        "kill",
+        "kill now",
+        "learn",
+        "exec true",
+        "delete",
+        "restore",
+        "purge",
+        "purge now",
+        "push",
+        "nonsense",
+        "timeout 9h",
+        "delete",
+        "start",
     };
     struct oid o;
 
@@ -138,10 +152,9 @@ static void sandbox_command(void)
 
 static void project_command(void)
 {
-    static const char *const verbs[] = {"create",  "create", "create",
-                                        "start",   "kill",   "pause",
-                                        "resume",  "delete", "restore",
-                                        "purge"};
+    static const char *const verbs[] = {
+        "create", "create", "create", "start",   "kill",
+        "pause",  "resume", "delete", "restore", "purge"};
     const char *verb = verbs[dice(ARRAY_LEN(verbs))];
     AUTO_FREE char *line = NULL;
 
@@ -211,25 +224,24 @@ static void body(void)
 
 static void play_start(struct tx *tx, int64_t sandbox)
 {
-    AUTO_FREE char *st = db_text(
-        tx->db, "SELECT status FROM sandbox WHERE id=?", "i", sandbox);
+    AUTO_FREE char *st =
+        db_text(tx->db, "SELECT status FROM sandbox WHERE id=?", "i", sandbox);
 
     if (strcmp(st, "creating"))
         return;
     if (dice(6)) {
-        db_exec(tx->db, "UPDATE sandbox SET vm='vm',expires=1 WHERE id=?",
-                "i", sandbox);
+        db_exec(tx->db, "UPDATE sandbox SET vm='vm',expires=1 WHERE id=?", "i",
+                sandbox);
         tx_status(tx, sandbox, "running", "started");
     } else {
         tx_status(tx, sandbox, "error", "no room");
     }
 }
 
-static void play(struct tx *tx, int64_t job, int64_t sandbox,
-                 const char *verb)
+static void play(struct tx *tx, int64_t job, int64_t sandbox, const char *verb)
 {
-    AUTO_FREE char *st = db_text(
-        tx->db, "SELECT status FROM sandbox WHERE id=?", "i", sandbox);
+    AUTO_FREE char *st =
+        db_text(tx->db, "SELECT status FROM sandbox WHERE id=?", "i", sandbox);
 
     if (st && !strcmp(verb, "start"))
         play_start(tx, sandbox);
@@ -240,10 +252,11 @@ static void play(struct tx *tx, int64_t job, int64_t sandbox,
     else if (st && !strcmp(verb, "kill") && strcmp(st, "error"))
         tx_status(tx, sandbox, "killed", "killed by user");
     else if (st && !strcmp(verb, "turn"))
-        db_exec(tx->db,
-                "UPDATE message SET state='completed' WHERE id=(SELECT min(id) "
-                "FROM message WHERE sandbox=? AND state='queued')",
-                "i", sandbox);
+        db_exec(
+            tx->db,
+            "UPDATE message SET state='completed' WHERE id=(SELECT min(id) "
+            "FROM message WHERE sandbox=? AND state='queued')",
+            "i", sandbox);
     else if (st && !strcmp(verb, "purge")) {
         tx_status(tx, sandbox, "killed", "purged");
         tx_purge_row(tx, oid(OBJ_SANDBOX, sandbox));
@@ -339,9 +352,8 @@ static void reopen(void)
     AUTO_FREE char *db = xasprintf("%s/courier.db", rec.dir);
     struct err e;
 
-    assert_int_equal(store_open(db, engine_migrations, NULL, NULL,
-                                &rec.c.store, &e),
-                     0);
+    assert_int_equal(
+        store_open(db, engine_migrations, NULL, NULL, &rec.c.store, &e), 0);
 }
 
 static void crashes(void **state)

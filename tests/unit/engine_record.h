@@ -61,9 +61,8 @@ static inline int record_open(void **state)
     rec.c.mount = (char *)"/nowhere/courier";
     rec.c.backend = (char *)"local";
     rec.c.started_ms = 1000;
-    assert_int_equal(store_open(db, engine_migrations, NULL, NULL,
-                                &rec.c.store, &e),
-                     0);
+    assert_int_equal(
+        store_open(db, engine_migrations, NULL, NULL, &rec.c.store, &e), 0);
     assert_int_equal(vault_open(key, NULL, &rec.c.vault, &e), 0);
     assert_int_equal(store_do(rec.c.store, record_seed, NULL, &e), 0);
     return 0;
@@ -116,9 +115,8 @@ static inline void record_sql(const char *sql)
 {
     struct err e;
 
-    assert_int_equal(store_do(rec.c.store, record_sql_fn,
-                              (void *)(uintptr_t)sql, &e),
-                     0);
+    assert_int_equal(
+        store_do(rec.c.store, record_sql_fn, (void *)(uintptr_t)sql, &e), 0);
 }
 
 /* ---- commands, waited for ---- */
@@ -207,8 +205,7 @@ static inline char *shown_doc(struct oid o, const char *path)
     return buf_take(&b);
 }
 
-static inline void assert_doc(struct oid o, const char *path,
-                              const char *text)
+static inline void assert_doc(struct oid o, const char *path, const char *text)
 {
     AUTO_FREE char *got = shown_doc(o, path);
     struct courier_doc st;

@@ -161,8 +161,8 @@ static void text_any_cut(void **state)
                         "^[[31m\\xff end\n\n ──no\n── T  #2 completed\n");
     for (size_t step = 1; step < 12; step++) {
         for (int restart = 0; restart < 3; restart++) {
-            AUTO_FREE char *cut = run(out, sizeof(out) - 1, step, restart,
-                                      STREAM_MESSAGES);
+            AUTO_FREE char *cut =
+                run(out, sizeof(out) - 1, step, restart, STREAM_MESSAGES);
             AUTO_FREE char *raw =
                 run(out, sizeof(out) - 1, step, restart, STREAM_LOG);
 
@@ -197,8 +197,8 @@ static void json_any_cut(void **state)
                                   "10 in  5 out  $"));
     for (size_t step = 7; step < 200; step += 31) {
         for (int restart = 0; restart < 3; restart++) {
-            AUTO_FREE char *cut = run(out, sizeof(out) - 1, step, restart,
-                                      STREAM_MESSAGES);
+            AUTO_FREE char *cut =
+                run(out, sizeof(out) - 1, step, restart, STREAM_MESSAGES);
 
             assert_string_equal(cut, whole);
         }
@@ -354,8 +354,7 @@ int main(void)
                                         record_close),
         cmocka_unit_test_setup_teardown(abandoned_turn, record_open,
                                         record_close),
-        cmocka_unit_test_setup_teardown(exit_codes, record_open,
-                                        record_close),
+        cmocka_unit_test_setup_teardown(exit_codes, record_open, record_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

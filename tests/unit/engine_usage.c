@@ -53,9 +53,8 @@ static void recorded(void **state)
     assert_true(usage_total(reader(), the_project(), 0) == 5.5);
     assert_true(usage_total(reader(), root_oid(), now_ms() + 1000) == 0);
     usage_table(reader(), root_oid(), &table);
-    assert_non_null(strstr(table.p,
-                           "anthropic    input_tokens                "
-                           "1000000       5.0000\n"));
+    assert_non_null(strstr(table.p, "anthropic    input_tokens                "
+                                    "1000000       5.0000\n"));
     assert_non_null(strstr(table.p, "sandbox_seconds              12.346"));
     assert_non_null(strstr(table.p, "total"));
     usage_records(reader(), the_project(), true, &csv);

@@ -66,9 +66,8 @@ static void status(void **state)
     assert_non_null(strstr(b.p, "\nsandboxes draft 0, creating 0, running 1, "
                                 "paused 0, killed 0, error 0\n"));
     assert_non_null(strstr(b.p, "\nlast_error\n"));
-    assert_int_equal(courier_view(&rec.c, the_project(), VIEW_PROJECT_STATUS,
-                                  &p),
-                     0);
+    assert_int_equal(
+        courier_view(&rec.c, the_project(), VIEW_PROJECT_STATUS, &p), 0);
     assert_string_equal(p.p, "active 1\ndraft 0\ncreating 0\nrunning 1\n"
                              "paused 0\nkilled 0\nerror 0\nruns 0\n"
                              "cost_today 0.0000\ncost_month 0.0000\n"
@@ -92,9 +91,8 @@ static void errors(void **state)
     (void)state;
     assert_view(root_oid(), VIEW_ROOT_ERRORS, "");
     assert_int_equal(store_do(rec.c.store, two_errors, NULL, &e), 0);
-    assert_int_equal(courier_view(&rec.c, the_project(), VIEW_PROJECT_ERRORS,
-                                  &b),
-                     0);
+    assert_int_equal(
+        courier_view(&rec.c, the_project(), VIEW_PROJECT_ERRORS, &b), 0);
     assert_non_null(
         strstr(b.p, "Z\tprojects/web/ctl\tno\\tsuch\\nverb (2 times)\n"));
     /* a refused save is told as well */
@@ -141,8 +139,7 @@ static void info(void **state)
     (void)state;
     record_sql(LIVE);
     assert_int_equal(save(the_project(), "config", "cpu = 4\n"), 0);
-    assert_true(courier_view_mtime(&rec.c, the_sandbox(), VIEW_INFO) >
-                before);
+    assert_true(courier_view_mtime(&rec.c, the_sandbox(), VIEW_INFO) > before);
     assert_int_equal(courier_view(&rec.c, the_sandbox(), VIEW_INFO, &b), 0);
     all = json_loads(b.p, 0, NULL);
     assert_non_null(all);
@@ -174,18 +171,17 @@ static void runs(void **state)
 
     (void)state;
     record_sql("INSERT INTO run(project,name,status,workflow,text,created) "
-               "VALUES(1,'r','running','w','[step design]" "\n"
+               "VALUES(1,'r','running','w','[step design]"
+               "\n"
                "loop = l\n[step check]\nloop = l\n[step end]\n[loop l]\n"
                "max = 3\n',1)");
     assert_view(run, VIEW_RUN_PROGRESS, "step 0/3, running, 0 %\n");
     record_sql("INSERT INTO step(run,name,pos,round,role,status,created,"
                "started) VALUES(1,'02-check.2',1,2,'checker','running',1,"
                "1000)");
-    assert_view(run, VIEW_RUN_PROGRESS,
-                "step 2/3 checker, round 2/3, 33 %\n");
+    assert_view(run, VIEW_RUN_PROGRESS, "step 2/3 checker, round 2/3, 33 %\n");
     record_sql("UPDATE step SET status='completed',ended=3000,prompt='p'");
-    assert_view(run, VIEW_RUN_PROGRESS,
-                "step 2/3 checker, round 2/3, 66 %\n");
+    assert_view(run, VIEW_RUN_PROGRESS, "step 2/3 checker, round 2/3, 66 %\n");
     assert_view(oid(OBJ_STEP, 1), VIEW_STEP_PROMPT, "p\n");
     assert_view(oid(OBJ_STEP, 1), VIEW_STEP_SANDBOX, "");
     record_sql("UPDATE sandbox SET run=1,step=1");

@@ -271,16 +271,17 @@ static void test_upload_multipart(void **state)
     AUTO_BUF struct buf out = {0};
 
     (void)state;
-    assert_int_equal(upload(NULL, "multipart/form-data; boundary=b", form, 11,
-                            &out), 200);
+    assert_int_equal(
+        upload(NULL, "multipart/form-data; boundary=b", form, 11, &out), 200);
     check("/home/user/m/a.txt", "one");
     check("/home/user/m/b.txt", "two");
     assert_non_null(strstr(buf_str(&out), "b.txt"));
     /* both parts would be the same file */
-    assert_int_equal(upload("same", "multipart/form-data; boundary=b", form,
-                            11, NULL), 400);
-    assert_int_equal(upload(NULL, "multipart/form-data; boundary=c", form, 11,
-                            NULL), 400);
+    assert_int_equal(
+        upload("same", "multipart/form-data; boundary=b", form, 11, NULL),
+        400);
+    assert_int_equal(
+        upload(NULL, "multipart/form-data; boundary=c", form, 11, NULL), 400);
 }
 
 /* what is cut short leaves neither a half file nor a temporary one */
@@ -293,8 +294,9 @@ static void test_upload_cut(void **state)
     put("/home/user/cut/f", "whole");
     assert_int_equal(upload("cut/f", "multipart/form-data; boundary=b",
                             "--b\r\nContent-Disposition: form-data; "
-                            "name=\"file\"; filename=\"f\"\r\n\r\nhal", 5,
-                            NULL), 400);
+                            "name=\"file\"; filename=\"f\"\r\n\r\nhal",
+                            5, NULL),
+                     400);
     check("/home/user/cut/f", "whole");
     j = fs_call("ListDir", "{\"path\":\"cut\"}", 200);
     assert_int_equal(json_array_size(json_object_get(j, "entries")), 1);
@@ -320,14 +322,17 @@ static void test_download(void **state)
     assert_int_equal(download("none", NULL, NULL, &b, NULL), 404);
     assert_int_equal(download("/home", NULL, NULL, &b, NULL), 400);
     assert_int_equal(download("d.txt", "If-Modified-Since",
-                              "Sun, 06 Nov 2094 08:49:37 GMT", &b, NULL), 304);
+                              "Sun, 06 Nov 2094 08:49:37 GMT", &b, NULL),
+                     304);
 
-    assert_int_equal(download("d.txt", "Accept-Encoding", "gzip, deflate", &b,
-                              &x), 200);
+    assert_int_equal(
+        download("d.txt", "Accept-Encoding", "gzip, deflate", &b, &x), 200);
     assert_non_null(strstr(x.p, "Content-Encoding: gzip"));
     {
-        z_stream z = {.next_in = (Bytef *)b.p, .avail_in = (uInt)b.n,
-                      .next_out = (Bytef *)text, .avail_out = sizeof(text)};
+        z_stream z = {.next_in = (Bytef *)b.p,
+                      .avail_in = (uInt)b.n,
+                      .next_out = (Bytef *)text,
+                      .avail_out = sizeof(text)};
 
         inflateInit2(&z, 15 + 16);
         assert_int_equal(inflate(&z, Z_FINISH), Z_STREAM_END);
@@ -407,8 +412,8 @@ static void wait_names(const char *id, const char *const *want)
 static void test_watcher(void **state)
 {
     static const char *const want[] = {
-        "f CREATE",  "f CHMOD",   "f WRITE",      "f WRITE",      "sub CREATE",
-        "sub CHMOD", "f RENAME",  "sub/g CREATE", "sub/g REMOVE", NULL};
+        "f CREATE",  "f CHMOD",  "f WRITE",      "f WRITE",      "sub CREATE",
+        "sub CHMOD", "f RENAME", "sub/g CREATE", "sub/g REMOVE", NULL};
     AUTO_FREE char *id = NULL, *ask = NULL;
     json_t *j;
 

@@ -46,7 +46,7 @@ static void test_envelope_gzip(void **state)
 
     (void)state;
     deflateInit2(&s, 6, Z_DEFLATED, 15 + 16, 8, 0);
-    s.next_in = (Bytef *)(uintptr_t)"hello hello";
+    s.next_in = (Bytef *)(uintptr_t) "hello hello";
     s.avail_in = 11;
     s.next_out = z;
     s.avail_out = sizeof(z);
@@ -59,9 +59,10 @@ static void test_envelope_gzip(void **state)
 
 static void test_fields(void **state)
 {
-    json_t *j = json_loads("{\"include_entry\":true,\"watcherId\":\"x\","
-                           "\"size\":\"12\",\"n\":3,\"z\":null,\"bad\":\"1x\"}",
-                           0, NULL);
+    json_t *j =
+        json_loads("{\"include_entry\":true,\"watcherId\":\"x\","
+                   "\"size\":\"12\",\"n\":3,\"z\":null,\"bad\":\"1x\"}",
+                   0, NULL);
     int64_t v;
 
     (void)state;
@@ -77,7 +78,8 @@ static void test_fields(void **state)
 
 static void test_json_text(void **state)
 {
-    json_t *j = json_text("a\xff" "\xc3\xa9\n\xc3");
+    json_t *j = json_text("a\xff"
+                          "\xc3\xa9\n\xc3");
 
     (void)state;
     assert_string_equal(json_string_value(j), "a\\xff\xc3\xa9\n\\xc3");
@@ -197,7 +199,8 @@ static void test_multipart(void **state)
 
         assert_int_equal(multipart_init(&m,
                                         "multipart/form-data; boundary=\"xx\"",
-                                        src_read, &s), 0);
+                                        src_read, &s),
+                         0);
         assert_int_equal(multipart_next(&m, &p), 1);
         assert_string_equal(p.name, "file");
         assert_string_equal(p.filename, "dir/a b;c.txt");
@@ -246,8 +249,9 @@ static void test_multipart_bad(void **state)
     (void)state;
     assert_int_equal(multipart_init(&m, "multipart/form-data", src_read, NULL),
                      -EINVAL);
-    assert_int_equal(multipart_init(&m, "multipart/form-data; boundary=",
-                                    src_read, NULL), -EINVAL);
+    assert_int_equal(
+        multipart_init(&m, "multipart/form-data; boundary=", src_read, NULL),
+        -EINVAL);
 }
 
 int main(void)

@@ -53,8 +53,8 @@ static json_t *messages(struct streaming *s, bool *ended)
 
     *ended = false;
     pthread_mutex_lock(&s->f.mu);
-    while ((n = envelope_take(buf_str(&s->f.out) + at, s->f.out.n - at,
-                              &flags, &one)) > 0) {
+    while ((n = envelope_take(buf_str(&s->f.out) + at, s->f.out.n - at, &flags,
+                              &one)) > 0) {
         json_array_append_new(list, json_loadb(one.p, one.n, 0, NULL));
         *ended |= flags & ENVELOPE_END;
         at += (size_t)n;
@@ -78,8 +78,8 @@ static char *bytes_of(json_t *list, const char *kind)
 
     json_array_foreach(list, i, m)
     {
-        const char *s = json_string_value(
-            json_object_get(event_of(m, "data"), kind));
+        const char *s =
+            json_string_value(json_object_get(event_of(m, "data"), kind));
 
         if (s)
             assert_int_equal(base64_decode(&b, s, strlen(s)), 0);
@@ -326,8 +326,10 @@ static void test_backpressure(void **state)
 
     (void)state;
     fake_init(&s.f, "POST", "/");
-    sh(&s, "i=0; while [ $i -lt 100000 ]; do echo line $i xxxxxxxxxxxxxxxxxxx;"
-           " i=$((i+1)); done", "{\"stdin\":false}");
+    sh(&s,
+       "i=0; while [ $i -lt 100000 ]; do echo line $i xxxxxxxxxxxxxxxxxxx;"
+       " i=$((i+1)); done",
+       "{\"stdin\":false}");
     pid_of(&s);
     s.f.stalled = true;
     sleep_ms(500);
@@ -399,7 +401,8 @@ static void test_pty(void **state)
     wait_for_text(&s, "pty", "24 80");
     snprintf(body, sizeof(body),
              "{\"process\":{\"pid\":%d},\"pty\":{\"size\":"
-             "{\"cols\":100,\"rows\":30}}}", pid);
+             "{\"cols\":100,\"rows\":30}}}",
+             pid);
     json_decref(unary(process_handle, "Update", &status, body));
     assert_int_equal(status, 200);
     snprintf(body, sizeof(body),
@@ -450,8 +453,8 @@ static void test_stream_input(void **state)
     sh(&s, "head -c 6", "");
     fake_init(&f, "POST", "/");
     header_set(&f, "Content-Type", "application/connect+json");
-    snprintf(body, sizeof(body),
-             "{\"start\":{\"process\":{\"pid\":%d}}}", pid_of(&s));
+    snprintf(body, sizeof(body), "{\"start\":{\"process\":{\"pid\":%d}}}",
+             pid_of(&s));
     envelope_add(&up, 0, body, strlen(body));
     for (int i = 0; i < 2; i++) {
         const char *m = i ? "{\"data\":{\"input\":{\"stdin\":\"bG8K\"}}}"

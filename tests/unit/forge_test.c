@@ -33,8 +33,10 @@ static struct forge forge(void)
 
 static struct forge_new new_pr(void)
 {
-    return (struct forge_new){.head = "courier/x", .base = "main",
-                              .title = "Fix it", .body = "Because.\n"};
+    return (struct forge_new){.head = "courier/x",
+                              .base = "main",
+                              .title = "Fix it",
+                              .body = "Because.\n"};
 }
 
 static void faults(const char *json)
@@ -64,12 +66,17 @@ static void count_pulls(const char *want)
 {
     AUTO_FREE char *cmd = xasprintf("python3 -c \"import json; print(len("
                                     "json.load(open('%s/state/pulls.json'"
-                                    "))))\"", tmp);
+                                    "))))\"",
+                                    tmp);
 
     check_sh(want, cmd);
 }
 
-#define NEEDS_SERVER() do { if (!url) skip(); } while (0)
+#define NEEDS_SERVER()                                                        \
+    do {                                                                      \
+        if (!url)                                                             \
+            skip();                                                           \
+    } while (0)
 
 static void opened(void **state)
 {
@@ -112,7 +119,8 @@ static void others_untouched(void **state)
     NEEDS_SERVER();
     SH("curl -sf -H 'Authorization: Bearer ghp_secret' -d '{\"title\": "
        "\"Mine\", \"body\": \"by hand\", \"head\": \"courier/x\", \"base\": "
-       "\"main\"}' %s/repos/o/r/pulls >out", url);
+       "\"main\"}' %s/repos/o/r/pulls >out",
+       url);
     assert_int_equal(open_pr(&n, NULL), 1);
     check_sh("1", "grep -c '\"title\": \"Mine\"' state/pulls.json");
     check_sh("0", "grep -c PATCH state/calls || true");
@@ -220,7 +228,8 @@ static void followed(void **state)
     assert_int_equal(forge_get(&f, 1, &etag, &p, &e), 1);
     forge_pr_clear(&p);
     SH("curl -sf -d '{\"state\": \"closed\", \"merged\": true}' "
-       "%s/_/o/r/pulls/1 >out", url);
+       "%s/_/o/r/pulls/1 >out",
+       url);
     assert_int_equal(forge_get(&f, 1, &etag, &p, &e), 0);
     assert_string_equal(p.state, "merged");
     forge_pr_clear(&p);
@@ -248,8 +257,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(opened), T(others_untouched), T(never_two), T(refusals),
-        T(gives_up), T(followed), cmocka_unit_test(apis),
+        T(opened),   T(others_untouched), T(never_two),           T(refusals),
+        T(gives_up), T(followed),         cmocka_unit_test(apis),
     };
     int r;
 

@@ -80,12 +80,11 @@ static void modes(void **state)
 static void scratch_names(void **state)
 {
     static const char *const yes[] = {
-        "4913", "config~", ".config.swp", ".#config", "#config#",
-        "sedAbC123", "config.lock", ".prompt.Xa3b9Z", "x.tmp", "x.bak",
+        "4913",      "config~",     ".config.swp",    ".#config", "#config#",
+        "sedAbC123", "config.lock", ".prompt.Xa3b9Z", "x.tmp",    "x.bak",
     };
     static const char *const no[] = {
-        "config", "designer", "sed", "seddling", ".gitconfig", "4914",
-        "x.md",
+        "config", "designer", "sed", "seddling", ".gitconfig", "4914", "x.md",
     };
 
     (void)state;
@@ -95,8 +94,7 @@ static void scratch_names(void **state)
         assert_false(doc_scratch_name(no[i]));
 }
 
-static void check_link(const char *path, const char *target,
-                       const char *want)
+static void check_link(const char *path, const char *target, const char *want)
 {
     AUTO_BUF struct buf b = {0};
 
@@ -138,7 +136,8 @@ static void numbers_last(void **state)
     struct key a = {.row = row_child(row_get(R_SANDBOX), "status"),
                     .o = {OBJ_SANDBOX, 7}};
     struct key b = a, doc = {.row = row_get(R_DOCFILE),
-                             .o = {OBJ_PROJECT, 1}, .path = "home/x"};
+                             .o = {OBJ_PROJECT, 1},
+                             .path = "home/x"};
     uint64_t ino = node_ino_of(&a);
     struct node *n;
 
@@ -166,7 +165,7 @@ static void documents_in_memory(void **state)
 {
     struct oid o = {OBJ_PROJECT, 3};
     struct err e = {.code = EINVAL, .text = "line 1: no"};
-    struct buf text = {.p = (char *)(uintptr_t)"secret", .n = 6, .cap = 7};
+    struct buf text = {.p = (char *)(uintptr_t) "secret", .n = 6, .cap = 7};
     struct docfile *d = docmem_get(o, "config");
 
     (void)state;

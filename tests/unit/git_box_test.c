@@ -48,8 +48,10 @@ static bool make_box(void)
     AUTO_FREE char *binds = xasprintf("[\"%s/r\"]", tmp);
     struct e2b_pair meta = {"courier.bind", binds};
     struct e2b_config c = {.unix_socket = sock};
-    struct e2b_create make = {.template_id = "base", .timeout = 60,
-                              .metadata = &meta, .n_metadata = 1};
+    struct e2b_create make = {.template_id = "base",
+                              .timeout = 60,
+                              .metadata = &meta,
+                              .n_metadata = 1};
     struct err e;
 
     assert_int_equal(e2b_open(&c, &x, &e), 0);
@@ -123,8 +125,10 @@ static void home_and_back(void **state)
 {
     AUTO_FREE char *r = at("r");
     AUTO_FREE char *bundle = at("b");
-    struct git_setup s = {.repo = r, .branch = "courier/x",
-                          .user_name = "Ann", .user_email = "ann@x.org",
+    struct git_setup s = {.repo = r,
+                          .branch = "courier/x",
+                          .user_name = "Ann",
+                          .user_email = "ann@x.org",
                           .dir = "/home/user/project"};
     AUTO_BUF struct buf b = {0};
     struct err e = {0};
@@ -138,23 +142,24 @@ static void home_and_back(void **state)
     assert_non_null(strstr(out, "\tcourier/x\n"));
     free(out);
     free(in_box(xstrdup("cd project && git status && echo two >a && "
-                        "git fetch && git log -1"), 0));
-    out = in_box(git_script_save("/home/user", "courier/x", "saved", false),
-                 0);
+                        "git fetch && git log -1"),
+                0));
+    out =
+        in_box(git_script_save("/home/user", "courier/x", "saved", false), 0);
     if (!strstr(out, "/project\tcommit-only\tcourier/x "))
         fail_msg("%s", out);
     free(out);
     /* a push to what is bound read-only fails, and says so */
-    out = in_box(git_script_save("/home/user", "courier/x", "saved", true),
-                 0);
+    out = in_box(git_script_save("/home/user", "courier/x", "saved", true), 0);
     assert_non_null(strstr(out, "\tfailed\t"));
     free(out);
     out = in_box(git_script_export("/home/user/project", "courier/x",
-                                   "/tmp/out", 1 << 20), 0);
+                                   "/tmp/out", 1 << 20),
+                 0);
     assert_non_null(strstr(out, "commits.bundle\t"));
     free(out);
-    assert_int_equal(e2b_read(&target, "/tmp/out/commits.bundle", 0, -1, &b,
-                              NULL, &e), 0);
+    assert_int_equal(
+        e2b_read(&target, "/tmp/out/commits.bundle", 0, -1, &b, NULL, &e), 0);
     fd = open(bundle, O_WRONLY | O_CREAT, 0600);
     fd_write_all(fd, b.p, b.n);
     close(fd);

@@ -234,9 +234,9 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, tmp_setup, tmp_teardown)
     const struct CMUnitTest tests[] = {
-        T(taken_in), T(refused), T(prerequisite_missing), T(damaged),
-        T(unconnected), T(bomb), T(other_owner), T(by_path),
-        T(user),
+        T(taken_in),    T(refused),     T(prerequisite_missing),
+        T(damaged),     T(unconnected), T(bomb),
+        T(other_owner), T(by_path),     T(user),
     };
     int r;
 

@@ -55,7 +55,8 @@ static void clone_cut(void **state)
             close(fd);
         }
         SH("exec 2>/dev/null; timeout -s KILL 0.%03d bash script >/dev/null; "
-           "touch home/project/.git/index.lock; true", ms);
+           "touch home/project/.git/index.lock; true",
+           ms);
         check_has(clone(*state, NULL, "courier/x"), "\tcourier/x\n");
         assert_int_equal(sh_status, 0);
         check_sh("one", "cat home/project/a");
@@ -116,7 +117,9 @@ static void clone_bound(void **state)
         close(fd);
     }
     check_has(sh("cd / && setpriv --reuid 4321 --regid 4321 --clear-groups "
-                 "bash %s/script 2>&1", tmp), "\tcourier/x");
+                 "bash %s/script 2>&1",
+                 tmp),
+              "\tcourier/x");
     check_sh("one", "cat home/project/a");
     /* the agent's own commands work, too */
     SH("cd home/project && setpriv --reuid 4321 --regid 4321 --clear-groups "
@@ -126,9 +129,9 @@ static void clone_bound(void **state)
 /* values are never code */
 static void quoted(void **state)
 {
-    AUTO_FREE char *script = git_script_save(
-        "/nonexistent/$(touch x)`touch x`'\"\n", "$(touch x)'",
-        "';touch x;'", true);
+    AUTO_FREE char *script =
+        git_script_save("/nonexistent/$(touch x)`touch x`'\"\n", "$(touch x)'",
+                        "';touch x;'", true);
 
     (void)state;
     free(run_shell("bash", script, true));
@@ -158,8 +161,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, repo_setup, repo_teardown)
     const struct CMUnitTest tests[] = {
-        T(cloned), T(cloned_base), T(clone_cut), T(clone_beside_files),
-        T(clone_empty), T(clone_bound), T(quoted), T(helper),
+        T(cloned),      T(cloned_base), T(clone_cut), T(clone_beside_files),
+        T(clone_empty), T(clone_bound), T(quoted),    T(helper),
     };
     int r;
 

@@ -10,13 +10,34 @@
 
 static void branches(void **state)
 {
-    static const char *const good[] = {"main", "HEAD", "courier/fix-1",
-                                       "a.b", "gr\xc3\xbcn", "x#1"};
-    static const char *const bad[] = {
-        "", "-x", "--upload-pack=x", "refs/heads/x", "a..b", ".x", "a/.b",
-        "a b", "a\nb", "a\tb", "a\x1b", "a~1", "a^", "a:b", "a?", "a*", "a[",
-        "x.lock", "x/", "/x", "a//b", "@", "a@{1}", "a\\b", "\xff",
-        "a\xe2\x80\xaeg"};
+    static const char *const good[] = {"main", "HEAD",        "courier/fix-1",
+                                       "a.b",  "gr\xc3\xbcn", "x#1"};
+    static const char *const bad[] = {"",
+                                      "-x",
+                                      "--upload-pack=x",
+                                      "refs/heads/x",
+                                      "a..b",
+                                      ".x",
+                                      "a/.b",
+                                      "a b",
+                                      "a\nb",
+                                      "a\tb",
+                                      "a\x1b",
+                                      "a~1",
+                                      "a^",
+                                      "a:b",
+                                      "a?",
+                                      "a*",
+                                      "a[",
+                                      "x.lock",
+                                      "x/",
+                                      "/x",
+                                      "a//b",
+                                      "@",
+                                      "a@{1}",
+                                      "a\\b",
+                                      "\xff",
+                                      "a\xe2\x80\xaeg"};
     struct err e;
 
     (void)state;
@@ -29,16 +50,32 @@ static void branches(void **state)
 
 static void repositories(void **state)
 {
-    static const char *const good[] = {
-        "https://github.com/o/r", "http://127.0.0.1:8080/r.git",
-        "git@github.com:o/r.git", "ssh://git@host:22/o/r", "/srv/r",
-        "file:///srv/r", "/srv/with blank"};
-    static const char *const bad[] = {
-        "", "r", "./r", "../r", "ext::sh -c id", "-u", "git@-oProxy:x",
-        "https://user:pw@host/r", "https://token@host/r", "https://host",
-        "https://host/", "ftp://host/r", "git://host/r", "host::r",
-        "https://ho st/r", "file://relative", "/srv/\x01",
-        "ssh://-oProxyCommand=id/r", "-oX@host:r"};
+    static const char *const good[] = {"https://github.com/o/r",
+                                       "http://127.0.0.1:8080/r.git",
+                                       "git@github.com:o/r.git",
+                                       "ssh://git@host:22/o/r",
+                                       "/srv/r",
+                                       "file:///srv/r",
+                                       "/srv/with blank"};
+    static const char *const bad[] = {"",
+                                      "r",
+                                      "./r",
+                                      "../r",
+                                      "ext::sh -c id",
+                                      "-u",
+                                      "git@-oProxy:x",
+                                      "https://user:pw@host/r",
+                                      "https://token@host/r",
+                                      "https://host",
+                                      "https://host/",
+                                      "ftp://host/r",
+                                      "git://host/r",
+                                      "host::r",
+                                      "https://ho st/r",
+                                      "file://relative",
+                                      "/srv/\x01",
+                                      "ssh://-oProxyCommand=id/r",
+                                      "-oX@host:r"};
     struct err e;
 
     (void)state;

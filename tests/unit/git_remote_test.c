@@ -40,7 +40,11 @@ static int teardown(void **state)
     return tmp_teardown(state);
 }
 
-#define NEEDS_SERVER() do { if (!url) skip(); } while (0)
+#define NEEDS_SERVER()                                                        \
+    do {                                                                      \
+        if (!url)                                                             \
+            skip();                                                           \
+    } while (0)
 
 static void listed(void **state)
 {
@@ -86,10 +90,12 @@ static void unreachable(void **state)
     (void)state;
     assert_int_equal(git_ls_remote("http://127.0.0.1:1/r", NULL, &refs, &e),
                      -EHOSTUNREACH);
-    assert_int_equal(git_ls_remote("https://nowhere.invalid/r", NULL, &refs,
-                                   &e), -EHOSTUNREACH);
-    assert_int_equal(git_ls_remote("http://nowhere.invalid/r", &good, &refs,
-                                   &e), -EACCES); /* no key over http */
+    assert_int_equal(
+        git_ls_remote("https://nowhere.invalid/r", NULL, &refs, &e),
+        -EHOSTUNREACH);
+    assert_int_equal(
+        git_ls_remote("http://nowhere.invalid/r", &good, &refs, &e),
+        -EACCES); /* no key over http */
     assert_int_equal(git_ls_remote("/nowhere", NULL, &refs, &e), -ENOENT);
 }
 
@@ -105,8 +111,7 @@ static void cached(void **state)
     NEEDS_SERVER();
     assert_int_equal(git_log(cache, repo, "courier/x", NULL, 9, &c, &e),
                      -ENOENT);
-    assert_int_equal(git_fetch(cache, repo, &good, "nope", NULL, &e),
-                     -ENOENT);
+    assert_int_equal(git_fetch(cache, repo, &good, "nope", NULL, &e), -ENOENT);
     if (git_fetch(cache, repo, &good, "courier/x", NULL, &e))
         fail_msg("%s", e.text);
     assert_int_equal(git_log(cache, repo, "courier/x", NULL, 9, &c, &e), 0);
@@ -137,7 +142,8 @@ static void cached(void **state)
     {
         AUTO_FREE char *cmd = xasprintf("git -C %s fsck --no-dangling "
                                         "2>/dev/null; grep -c ghp_ %s/config "
-                                        "|| true", path, path);
+                                        "|| true",
+                                        path, path);
 
         check_sh("0", cmd);
     }
@@ -158,8 +164,11 @@ static void from_the_sandbox(void **state)
     AUTO_FREE char *token = at("token");
     AUTO_FREE char *helper = git_script_credentials(token);
     AUTO_FREE char *path = at("home/.courier/git-credential");
-    struct git_setup s = {.repo = repo, .branch = "courier/y", .dir = dir,
-                          .credentials = true, .shallow = true};
+    struct git_setup s = {.repo = repo,
+                          .branch = "courier/y",
+                          .dir = dir,
+                          .credentials = true,
+                          .shallow = true};
     char *out;
     int fd;
 
@@ -201,7 +210,9 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(listed), cmocka_unit_test(unreachable), T(cached),
+        T(listed),
+        cmocka_unit_test(unreachable),
+        T(cached),
         T(from_the_sandbox),
     };
     int r;

@@ -22,7 +22,7 @@ static void saved(void **state)
        "chmod +x .git/hooks/$h; done; git config core.hooksPath .git/hooks");
     expect(save(true), "pushed", "courier/x ");
     check_sh("", "git -C home/project status --porcelain; ls home/hooked "
-             "2>/dev/null || true");
+                 "2>/dev/null || true");
     check_sh("it's from 'one'", "git -C r log -1 --format=%s courier/x");
     check_sh("Ann <ann@x.org>",
              "git -C r log -1 --format='%an <%ae>' courier/x");
@@ -143,7 +143,8 @@ static void save_submodule(void **state)
        "cd sseed && echo s >s && git add . && git commit -qm s && "
        "git push -q origin main && cd ../seed && git checkout -q main && "
        "git -c protocol.file.allow=always submodule add -q %s/s sub && "
-       "git commit -qm sub && git push -q", tmp);
+       "git commit -qm sub && git push -q",
+       tmp);
     SH("git config --global protocol.file.allow always");
     free(clone(*state, NULL, "courier/x"));
     check_sh("s", "cat home/project/sub/s");
@@ -258,9 +259,10 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, repo_setup, repo_teardown)
     const struct CMUnitTest tests[] = {
-        T(saved), T(save_on_main), T(save_detached), T(save_merging),
-        T(save_refused), T(save_others), T(save_submodule), T(save_huge),
-        T(save_disk_full), T(exported), T(exported_detached),
+        T(saved),          T(save_on_main),      T(save_detached),
+        T(save_merging),   T(save_refused),      T(save_others),
+        T(save_submodule), T(save_huge),         T(save_disk_full),
+        T(exported),       T(exported_detached),
     };
     int r;
 

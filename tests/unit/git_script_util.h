@@ -18,8 +18,11 @@ static char *run_script(char *text)
 static char *clone(const char *repo, const char *base, const char *branch)
 {
     AUTO_FREE char *dir = at("home/project");
-    struct git_setup s = {.repo = repo, .base = base, .branch = branch,
-                          .user_name = "Ann", .user_email = "ann@x.org",
+    struct git_setup s = {.repo = repo,
+                          .base = base,
+                          .branch = branch,
+                          .user_name = "Ann",
+                          .user_email = "ann@x.org",
                           .dir = dir};
 
     return run_script(git_script_clone(&s));
@@ -29,8 +32,8 @@ static inline char *save(bool push)
 {
     AUTO_FREE char *home = at("home");
 
-    return run_script(git_script_save(home, "courier/x", "it's from 'one'",
-                                      push));
+    return run_script(
+        git_script_save(home, "courier/x", "it's from 'one'", push));
 }
 
 /* one line, with RESULT and WORDS that begin so */

@@ -136,8 +136,8 @@ static inline char *serve(int *in, pid_t *pid, const char *script,
     if (!*pid) {
         dup2(to[0], 0);
         dup2(from[1], 1);
-        execlp("python3", "python3", script, "--until-eof", a, b, c,
-               d, (char *)NULL);
+        execlp("python3", "python3", script, "--until-eof", a, b, c, d,
+               (char *)NULL);
         _exit(98);
     }
     close(to[0]);

@@ -42,7 +42,7 @@ static void hosts(void **state)
 
 static void allowed(void **state)
 {
-    char *list[] = { (char *)"example.org", (char *)"*.example.net", NULL };
+    char *list[] = {(char *)"example.org", (char *)"*.example.net", NULL};
 
     (void)state;
     assert_true(dns_allowed("EXAMPLE.org", list));
@@ -55,8 +55,8 @@ static void allowed(void **state)
 
 static uint32_t ip(unsigned a, unsigned b, unsigned c, unsigned d)
 {
-    unsigned char p[4] = { (unsigned char)a, (unsigned char)b,
-                           (unsigned char)c, (unsigned char)d };
+    unsigned char p[4] = {(unsigned char)a, (unsigned char)b, (unsigned char)c,
+                          (unsigned char)d};
     uint32_t v;
 
     memcpy(&v, p, 4);
@@ -78,10 +78,20 @@ static void addresses(void **state)
 
 static const unsigned char question[] =
     "\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
-    "\x07" "example" "\x03" "org" "\x00" "\x00\x01\x00\x01";
+    "\x07"
+    "example"
+    "\x03"
+    "org"
+    "\x00"
+    "\x00\x01\x00\x01";
 static const unsigned char two_answers[] =
     "\x12\x34\x81\x80\x00\x01\x00\x02\x00\x00\x00\x00"
-    "\x07" "example" "\x03" "org" "\x00" "\x00\x01\x00\x01"
+    "\x07"
+    "example"
+    "\x03"
+    "org"
+    "\x00"
+    "\x00\x01\x00\x01"
     "\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x3c\x00\x04\xc0\x00\x02\x01"
     "\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x3c\x00\x04\xc0\x00\x02\x02";
 
@@ -186,7 +196,8 @@ static void bodies(void **state)
     box_spec_free(&s);
     assert_int_equal(parse("{\"templateID\":\"b\",\"network\":{\"allowOut\":"
                            "[\"example.org\"],\"denyOut\":[\"0.0.0.0/0\"]}}",
-                           true, false, &s), 0);
+                           true, false, &s),
+                     0);
     assert_int_equal(s.net, NET_ALLOW);
     assert_string_equal(s.allow[0], "example.org");
     box_spec_free(&s);
@@ -194,7 +205,8 @@ static void bodies(void **state)
                            "{\"courier.allow\":\"a.org, b.org\","
                            "\"courier.memory\":\"64\",\"courier.cpu\":"
                            "\"0.5\"},\"envVars\":{\"A\":\"=\"}}",
-                           true, false, &s), 0);
+                           true, false, &s),
+                     0);
     assert_int_equal(s.net, NET_ALLOW);
     assert_string_equal(s.allow[1], "b.org");
     assert_null(s.allow[2]);
@@ -206,7 +218,10 @@ static void bodies(void **state)
 static void bad_bodies(void **state)
 {
     static const char *const all[] = {
-        "[]", "{}", "{\"templateID\":1}", "{\"templateID\":\"a b\"}",
+        "[]",
+        "{}",
+        "{\"templateID\":1}",
+        "{\"templateID\":\"a b\"}",
         "{\"templateID\":\"b\",\"timeout\":-1}",
         "{\"templateID\":\"b\",\"timeout\":\"x\"}",
         "{\"templateID\":\"b\",\"timeout\":86401}",
@@ -348,12 +363,15 @@ static void http(void **state)
     expect("GET http://h/a HTTP/1.1\r\n\r\n", "GET /a q=- x=- b=");
     expect("POST /a HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc", "b=abc");
     expect("POST /a HTTP/1.1\r\nTRANSFER-ENCODING: chunked\r\n\r\n"
-           "2;x=y\r\nab\r\n1\r\nc\r\n0\r\nT: 1\r\n\r\n", "b=abc");
+           "2;x=y\r\nab\r\n1\r\nc\r\n0\r\nT: 1\r\n\r\n",
+           "b=abc");
     expect("POST /a HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n"
-           "\r\nhi", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK");
+           "\r\nhi",
+           "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK");
     expect("GET /1 HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\n\r\n", "GET /2");
     expect("POST /unread HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi"
-           "GET /2 HTTP/1.1\r\n\r\n", "GET /2");
+           "GET /2 HTTP/1.1\r\n\r\n",
+           "GET /2");
     expect("GET /stream HTTP/1.1\r\n\r\n",
            "\r\n\r\n3\r\none\r\n5\r\nthree\r\n0\r\n\r\n");
     expect("GET /stream HTTP/1.0\r\n\r\n", "\r\n\r\nonethree");
@@ -363,8 +381,11 @@ static void http(void **state)
 static void http_malformed(void **state)
 {
     static const char *const all[] = {
-        "nonsense\r\n\r\n", "GET /\r\n\r\n", "GET / FTP/1.1\r\n\r\n",
-        "GET /%zz HTTP/1.1\r\n\r\n", "GET /%00 HTTP/1.1\r\n\r\n",
+        "nonsense\r\n\r\n",
+        "GET /\r\n\r\n",
+        "GET / FTP/1.1\r\n\r\n",
+        "GET /%zz HTTP/1.1\r\n\r\n",
+        "GET /%00 HTTP/1.1\r\n\r\n",
         "GET / HTTP/1.1\r\nno colon\r\n\r\n",
         "GET / HTTP/1.1\r\n folded: x\r\n\r\n",
         "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
@@ -416,13 +437,13 @@ static void unescape(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids), cmocka_unit_test(hosts),
-        cmocka_unit_test(allowed), cmocka_unit_test(addresses),
+        cmocka_unit_test(ids),          cmocka_unit_test(hosts),
+        cmocka_unit_test(allowed),      cmocka_unit_test(addresses),
         cmocka_unit_test(dns_messages), cmocka_unit_test(dns_hostile),
-        cmocka_unit_test(filters), cmocka_unit_test(bodies),
-        cmocka_unit_test(bad_bodies), cmocka_unit_test(trash),
-        cmocka_unit_test(http), cmocka_unit_test(http_malformed),
-        cmocka_unit_test(http_long), cmocka_unit_test(unescape),
+        cmocka_unit_test(filters),      cmocka_unit_test(bodies),
+        cmocka_unit_test(bad_bodies),   cmocka_unit_test(trash),
+        cmocka_unit_test(http),         cmocka_unit_test(http_malformed),
+        cmocka_unit_test(http_long),    cmocka_unit_test(unescape),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
