@@ -208,6 +208,8 @@ static int come_home(struct save *v, const char *dir, const char *prefix,
         else if (out.files.n)
             say(v, "%snot pushed (%.200s): work is in salvage/ (%s)", at, why,
                 buf_str(&out.files));
+        else
+            say(v, "%snot pushed (%.200s)", at, why);
         if (out.missed.n)
             say(v, "%sleft out: %s", at, buf_str(&out.missed));
     }
@@ -215,7 +217,7 @@ static int come_home(struct save *v, const char *dir, const char *prefix,
     return rc;
 }
 
-/* a name as the script wrote it: \\t \\n \\r \\\\ are one byte each */
+/* a name as the script wrote it: \t \n \r \\ are one byte each */
 static void unescape(char *s)
 {
     char *to = s;
@@ -263,6 +265,24 @@ static bool arrived(struct save *v, const char *said)
     return there;
 }
 
+/* what the clone believes of the remote is false: all is new again */
+static void disbelieve(struct save *v, const char *said)
+{
+    AUTO_FREE char *ref =
+        xasprintf("refs/remotes/origin/%.*s", (int)strcspn(said, " "), said);
+    const char *const argv[] = {
+        "/usr/bin/git", "-C", PROJECT_DIR, "update-ref", "-d", ref, NULL};
+    struct e2b_result res = {0};
+
+    e2b_exec(v->g.t,
+             &(struct e2b_run){.argv = argv,
+                               .limit_ms = 20000,
+                               .max_out = 4096,
+                               .cancel = v->g.cancel},
+             &res, NULL);
+    e2b_result_clear(&res);
+}
+
 static int settle(struct save *v, char *dir, const char *result,
                   const char *said)
 {
@@ -279,6 +299,7 @@ static int settle(struct save *v, char *dir, const char *result,
         result = "failed";
         buf_clear(&shown);
         buf_adds(&shown, "the remote does not have what was pushed");
+        disbelieve(v, said);
     }
     if (!project) {
         text_printable(&at, dir, strlen(dir), 0);
@@ -376,18 +397,20 @@ int work_save(struct courier *c, struct sandbox *s, const struct e2b_target *t,
     if (rc == 0)
         rc = settle_all(&v, res.out.p, e);
     e2b_result_clear(&res);
-    if (rc < 0 && !words->n)
-        repo_log(c, s->id, "# save: %s\n", e ? e->text : strerror(-rc));
-    else
-        repo_log(c, s->id, "# save: %s\n",
-                 words->n ? buf_str(words) : "nothing new");
     if (r.url && v.saved) {
         struct err why = {0};
         int d = repo_diff(c, s, &r, &why);
 
         if (d < 0 && d != -ENOENT)
             repo_log(c, s->id, "# diff: %s\n", why.text);
+        if (d == 0 && !words->n && (how & WORK_END))
+            say(&v, "the work is on %s", r.branch);
     }
+    if (rc < 0 && !words->n)
+        repo_log(c, s->id, "# save: %s\n", e ? e->text : strerror(-rc));
+    else
+        repo_log(c, s->id, "# save: %s\n",
+                 words->n ? buf_str(words) : "nothing new");
     buf_free(&v.prefixes);
     repo_clear(&r);
     *saved = v.saved;
