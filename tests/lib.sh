@@ -132,7 +132,7 @@ finish() {
     fi
     echo "$passed passed, $failed failed"
     [ "$failed" = 0 ]
-    exit
+    exit $?
 }
 trap finish EXIT
 trap 'exit 129' HUP

@@ -141,6 +141,15 @@ static void quantity_str(double v, char out[32])
         snprintf(out, 32, "%.0f", v);
     else
         snprintf(out, 32, "%.3f", v);
+    /* the shortest form, as the JSON has it */
+    if (strchr(out, '.')) {
+        size_t n = strlen(out);
+
+        while (out[n - 1] == '0')
+            out[--n] = 0;
+        if (out[n - 1] == '.')
+            out[n - 1] = 0;
+    }
 }
 
 /* of a run: what each step and round took */

@@ -106,6 +106,7 @@ hung() {
     done
     echo $n
 }
+calm() { [ "$(hung)" = 0 ]; }
 : >"$T/load"
 load
 sleep 2
@@ -137,7 +138,7 @@ for i in $(seq "$rounds"); do
     t=$(((${EPOCHREALTIME/./} - t) / 1000))
     [ $t -gt 3000 ] && slow=$((slow + 1))
     unload
-    soon 5 test "$(hung)" = 0 || bad "round $i: $(hung) processes hang"
+    soon 5 calm || bad "round $i: $(hung) processes hang"
     soon 3 sh -c "! pgrep -P $p" || bad "round $i: a child of the daemon lives"
 done
 is "$rounds times killed; slow ones" $slow 0
