@@ -84,6 +84,15 @@ test:
 	@tests/run -j 2
 
 # the crash suite at length, and drafts by the thousand: about an hour
+# the official SDK and CLI against the local host; the four real agent CLIs,
+# outside the mount and through it (from npm, with a model server of ours)
+test-peers: all
+	@BIN=$(BUILD) tests/peers/run.sh
+test-agents: all
+	@scripts/setup build run test
+	@BIN=$(BUILD) tests/agents/real.sh
+	@BIN=$(BUILD) tests/agents/mount.sh
+
 soak:
 	@scripts/setup build run test
 	@$(MAKE) -s -j2 all
@@ -146,6 +155,7 @@ help:
 	@echo 'make           build/courierfs and build/courier-sandboxd'
 	@echo 'make demo      install what is missing, build, show a sandbox at work'
 	@echo 'make test      install what is missing, build, run the tests'
+	@echo 'make test-peers test-agents   the official SDK and CLI; the real agent CLIs'
 	@echo 'make soak      1,000 crashes, 10,000 drafts: about an hour'
 	@echo 'make check     style, linters, both compilers'
 	@echo 'make asan tsan builds under the sanitizers (BIN=build-asan tests/run)'
@@ -153,5 +163,5 @@ help:
 	@echo 'make man       renews the tables in courier(5)'
 	@echo 'make install   PREFIX=/usr/local DESTDIR='
 
-.PHONY: all unit demo test soak check asan tsan bench man install uninstall clean help FORCE
+.PHONY: all unit demo test test-peers test-agents soak check asan tsan bench man install uninstall clean help FORCE
 .DELETE_ON_ERROR:
