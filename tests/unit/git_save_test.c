@@ -124,12 +124,13 @@ static void save_others(void **state)
     free(clone(*state, NULL, "courier/x"));
     /* nested, without a commit, without a remote, a hidden one, a link */
     SH("cd home/project && git init -q 'in side' && echo i >'in side/i' && "
-       "git init -q empty && mkdir -p ../work && git init -q $'../work/a\\tb' "
-       "&& echo 1 >$'../work/a\\tb/f' && git init -q ../.nvm && "
-       "echo 1 >../.nvm/f && ln -s ../project ../work/loop && echo p >p");
+       "git init -q empty && mkdir -p ../repos && git init -q "
+       "$'../repos/a\\tb' "
+       "&& echo 1 >$'../repos/a\\tb/f' && git init -q ../.nvm && "
+       "echo 1 >../.nvm/f && ln -s ../project ../repos/loop && echo p >p");
     AUTO_FREE char *out = save(true);
 
-    if (!strstr(out, "/work/a\\tb\tcommit-only\tit has no remote\n") ||
+    if (!strstr(out, "/repos/a\\tb\tcommit-only\tit has no remote\n") ||
         !strstr(out, "/project/in side\tcommit-only\t") ||
         !strstr(out, "/project/empty\tnothing\t") ||
         !strstr(out, "/project\tpushed\tcourier/x ") || strstr(out, "nvm"))
