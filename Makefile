@@ -81,7 +81,7 @@ demo:
 test:
 	@scripts/setup build run test
 	@$(MAKE) -s -j2 all unit
-	@tests/run -j 3
+	@tests/run -j 2
 
 # the crash suite at length, and drafts by the thousand: about an hour
 # the official SDK and CLI against the local host; the four real agent CLIs,
