@@ -2,7 +2,9 @@
 # What a new sandbox is given: keys, environment, files, instructions; and
 # that none of it gets into a commit.
 set -u
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
+# shellcheck source=tests/system/repo.bash
 . "$(dirname "$0")/repo.bash"
 start --backend local
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Tools as documents, and turns of agents that behave in every way a CLI may.
 set -u
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 start --backend local
 printf 'learn = off\n' >"$P/config"
@@ -19,8 +20,8 @@ makes() {
 }
 
 # ---- what is there ----
-is 'the built-in ones' "$(ls "$M/tools" | xargs)" \
-    'claude codex opencode pi shell'
+is 'the built-in ones' "$(ls "$M/tools")" \
+    "$(printf '%s\n' claude codex opencode pi shell)"
 for t in claude codex opencode pi; do
     like "$t shows its command" "$(cat "$M/tools/$t")" '^command = '
     like "$t names its format" "$(cat "$M/tools/$t")" "^format = $t"
@@ -116,7 +117,7 @@ chmod 700 "$P/home/bin/fake"
 cp "$M/tools/claude" "$T/claude"
 printf 'command = bin/fake {session}\nkeys =\n' >"$M/tools/claude"
 makes d tool=claude
-is 'the other fields are as before' "$(cat "$S/d/info.json" | jq -r .model)" \
+is 'the other fields are as before' "$(jq -r .model "$S/d/info.json")" \
     claude-sonnet-4-6
 is 'a turn' "$(ask d 'text("hello " + session); end()')" completed
 is 'its text' "$(last d .content)" 'hello s-1'
@@ -157,11 +158,11 @@ is 'a line of 20 MB' "$(ask d 'p(type="user", message={"content": [
 text("the answer"); end()')" completed
 is 'what follows it' "$(last d .content)" 'the answer'
 rss=$(awk '/^VmRSS/ { print $2 }' "/proc/$(pid)/status")
-[ "$rss" -lt 200000 ] && ok || bad "the daemon has $rss KiB after that"
+if [ "$rss" -lt 200000 ]; then ok; else bad "the daemon has $rss KiB after that"; fi
 python3 -c 'print("text(str(len(prompt))); end()" + "#" * (1048576 - 31),
 end="")' >"$T/prompt"
 cat "$T/prompt" >"$S/d/message"
-is 'a prompt of 1 MiB' "$(wait_for d done)" completed
+is 'a prompt of 1 MiB' "$(wait_for d 'done')" completed
 is 'comes whole' "$(last d .content)" "$(stat -c %s "$T/prompt")"
 is 'one byte more' "$({ cat "$T/prompt"; printf '%*s' 4096 x; } | python3 -c '
 import errno, os, sys
@@ -202,7 +203,7 @@ unlike 'controls are shown' "$(tr -d '\n' <"$S/d/messages")" $'[\x01-\x1f]'
 t=$EPOCHSECONDS
 is 'a child that holds the output' "$(ask d 'text("up"); end()
 os.system("sleep 300 & setsid sleep 301 &")')" completed
-[ $((EPOCHSECONDS - t)) -lt 10 ] && ok || bad 'it held the turn'
+if [ $((EPOCHSECONDS - t)) -lt 10 ]; then ok; else bad 'it held the turn'; fi
 is 'it is left alone' "$(wr "$S/d/ctl" 'exec pgrep -c -f "^sleep 30[01]"
 '; timeout 20 cat "$S/d/exec/last/wait/exited" >/dev/null
     cat "$S/d/exec/last/stdout")" 'OK
@@ -212,7 +213,7 @@ printf 'import time; os.system("setsid sleep 302 & sleep 303 &"); time.sleep(300
 soon 10 grep -q working "$S/d/agent"
 sleep 1
 echo interrupt >"$S/d/ctl"
-is 'interrupt ends the turn' "$(wait_for d done 20)" failed
+is 'interrupt ends the turn' "$(wait_for d 'done' 20)" failed
 echo 'exec pgrep -c -f "^sleep 30[23]"' >"$S/d/ctl"
 timeout 20 cat "$S/d/exec/last/wait/exited" >/dev/null
 is 'and all it started' "$(cat "$S/d/exec/last/stdout")" 0
@@ -221,7 +222,7 @@ t=$EPOCHSECONDS
 is 'turn_timeout' "$(ask e 'import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 text("begun"); time.sleep(300)')" failed
-[ $((EPOCHSECONDS - t)) -lt 12 ] && ok || bad 'it took too long'
+if [ $((EPOCHSECONDS - t)) -lt 12 ]; then ok; else bad 'it took too long'; fi
 like 'says so' "$(tail -n 1 "$S/e/messages")" 'turn_timeout|time limit'
 is 'the text so far is kept' "$(last e .content)" begun
 
@@ -242,8 +243,8 @@ is 'with it' "$(wr "$S/k/ctl" 'start
 rm "$M/tools/say"
 is 'the tool of a sandbox is removed' "$(ask a x)" failed
 like 'in words' "$(cat "$S/a/error")" "say"
-is 'the others go on' "$(ls "$M/tools" | xargs)" \
-    'claude codex opencode pi shell'
+is 'the others go on' "$(ls "$M/tools")" \
+    "$(printf '%s\n' claude codex opencode pi shell)"
 rm "$M/tools/codex"
 no 'one of ours can be removed' test -e "$M/tools/codex"
 mk s

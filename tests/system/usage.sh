@@ -1,6 +1,7 @@
 #!/bin/bash
 # What was used and what it cost: from the stream, by rates, per level.
 set -u
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 start --backend local
 
