@@ -227,6 +227,10 @@ like 'says so' "$(tail -n 1 "$S/e/messages")" 'turn_timeout|time limit'
 is 'the text so far is kept' "$(last e .content)" begun
 
 # ---- keys ----
+is 'a document of nothing is the built-in tool' "$(wr "$M/tools/claude" '#
+')" OK
+like 'it is complete' "$(wr "$S/ctl" 'create name=k tool=claude
+'; cat "$S/ctl")" 'needs a key: anthropic or'
 cp "$T/claude" "$M/tools/claude"
 is 'claude without a key' "$(wr "$S/ctl" 'create name=k tool=claude
 ')" EACCES
