@@ -151,13 +151,24 @@ static void unlink_stored(fuse_req_t req, struct node *dir, const char *path,
 {
     struct docfile *d = docmem_find(dir->o, path);
     bool created = d && d->created;
+    struct buf rejected = {0};
 
     if (doc_readonly(path)) {
         fuse_reply_err(req, EPERM);
         return;
     }
+    if (d && d->has_rejected && (fixed || created)) {
+        rejected = d->rejected;
+        d->rejected = (struct buf){0};
+    }
     if (d)
         docmem_remove(d);
+    if (rejected.n) {
+        d = docmem_get(dir->o, path);
+        d->rejected = rejected;
+        d->rejected_ns = now_ns();
+        d->has_rejected = true;
+    }
     if (fixed) {
         doc_hide(dir->o, path, true);
         fuse_reply_err(req, 0);
@@ -257,6 +268,17 @@ static int text_of(struct oid o, const char *path, struct buf *out)
     return doc_load(o, path, out);
 }
 
+/* an editor whose text was refused puts its backup back: what is in force
+ * stays as it is, its time too, and the reason can be read */
+static bool restores(const struct docfile *d, const struct buf *text)
+{
+    AUTO_BUF struct buf old = {0};
+
+    return d->has_rejected && !doc_secret(d->path) &&
+           !doc_load(d->o, d->path, &old) && old.n == text->n &&
+           (!old.n || !memcmp(old.p, text->p, old.n));
+}
+
 static void save_as(fuse_req_t req, struct node *from, const char *path,
                     enum target source, struct node *to, const char *newpath)
 {
@@ -281,7 +303,12 @@ static void save_as(fuse_req_t req, struct node *from, const char *path,
     m->source = source;
     m->d = docmem_get(to->o, newpath);
     docmem_ref(m->d);
-    doc_save(m->d, &text, mode, moved, m);
+    if (restores(m->d, &text)) {
+        m->d->away_until = 0;
+        moved(m, 0);
+    } else {
+        doc_save(m->d, &text, mode, moved, m);
+    }
     buf_wipe(&text);
 }
 
