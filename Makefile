@@ -83,7 +83,6 @@ test:
 	@$(MAKE) -s -j2 all unit
 	@tests/run -j 2
 
-# the crash suite at length, and drafts by the thousand: about an hour
 # the official SDK and CLI against the local host; the four real agent CLIs,
 # outside the mount and through it (from npm, with a model server of ours)
 test-peers: all
@@ -93,6 +92,7 @@ test-agents: all
 	@BIN=$(BUILD) tests/agents/real.sh
 	@BIN=$(BUILD) tests/agents/mount.sh
 
+# the crash suite at length, and drafts by the thousand: about an hour
 soak:
 	@scripts/setup build run test
 	@$(MAKE) -s -j2 all
@@ -109,36 +109,35 @@ asan:
 tsan:
 	@$(MAKE) BUILD=build-tsan CC=clang OPT='-O1 -g' SAN='-fsanitize=thread' all unit
 
+# share/courier would be the data directory where PREFIX is ~/.local; systemd
+# looks into share/systemd/user under every prefix, not into lib
+SHARE := $(DESTDIR)$(PREFIX)/share
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/courier \
-		$(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 \
-		$(DESTDIR)$(PREFIX)/share/man/man8 \
-		$(DESTDIR)$(PREFIX)/share/bash-completion/completions \
-		$(DESTDIR)$(PREFIX)/share/zsh/site-functions \
-		$(DESTDIR)$(PREFIX)/share/courier $(DESTDIR)$(PREFIX)/lib/systemd/user
+		$(SHARE)/man/man1 $(SHARE)/man/man5 $(SHARE)/man/man8 \
+		$(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions \
+		$(SHARE)/courierfs $(SHARE)/doc/courierfs/docs $(SHARE)/systemd/user
 	install -m755 $(BUILD)/courierfs $(DESTDIR)$(PREFIX)/bin/
 	install -m755 $(BUILD)/courier-sandboxd $(DESTDIR)$(PREFIX)/libexec/courier/
-	install -m644 docs/man/courierfs.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	install -m644 docs/man/courier.5 $(DESTDIR)$(PREFIX)/share/man/man5/
-	install -m644 docs/man/courier-sandboxd.8 $(DESTDIR)$(PREFIX)/share/man/man8/
-	install -m644 scripts/completion/courierfs.bash \
-		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/courierfs
-	install -m644 scripts/completion/_courierfs $(DESTDIR)$(PREFIX)/share/zsh/site-functions/
-	install -m644 scripts/editor/courier.vim scripts/editor/courier-ctl.bash $(DESTDIR)$(PREFIX)/share/courier/
-	sed 's|@BIN@|$(PREFIX)/bin|' scripts/courierfs.service >$(DESTDIR)$(PREFIX)/lib/systemd/user/courierfs.service
+	install -m644 docs/man/courierfs.1 $(SHARE)/man/man1/
+	install -m644 docs/man/courier.5 $(SHARE)/man/man5/
+	install -m644 docs/man/courier-sandboxd.8 $(SHARE)/man/man8/
+	install -m644 scripts/completion/courierfs.bash $(SHARE)/bash-completion/completions/courierfs
+	install -m644 scripts/completion/_courierfs $(SHARE)/zsh/site-functions/
+	install -m644 scripts/editor/courier.vim scripts/editor/courier-ctl.bash $(SHARE)/courierfs/
+	install -m644 README.md LICENSE $(SHARE)/doc/courierfs/
+	install -m644 docs/*.md $(SHARE)/doc/courierfs/docs/
+	sed 's|@BIN@|$(PREFIX)/bin|' scripts/courierfs.service >$(SHARE)/systemd/user/courierfs.service
 
+# the record stays: it is in the data directory
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/courierfs \
-		$(DESTDIR)$(PREFIX)/libexec/courier/courier-sandboxd \
-		$(DESTDIR)$(PREFIX)/share/man/man1/courierfs.1 \
-		$(DESTDIR)$(PREFIX)/share/man/man5/courier.5 \
-		$(DESTDIR)$(PREFIX)/share/man/man8/courier-sandboxd.8 \
-		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/courierfs \
-		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_courierfs \
-		$(DESTDIR)$(PREFIX)/share/courier/courier.vim \
-		$(DESTDIR)$(PREFIX)/share/courier/courier-ctl.bash \
-		$(DESTDIR)$(PREFIX)/lib/systemd/user/courierfs.service
-	-rmdir $(DESTDIR)$(PREFIX)/libexec/courier $(DESTDIR)$(PREFIX)/share/courier
+		$(SHARE)/man/man1/courierfs.1 $(SHARE)/man/man5/courier.5 \
+		$(SHARE)/man/man8/courier-sandboxd.8 \
+		$(SHARE)/bash-completion/completions/courierfs \
+		$(SHARE)/zsh/site-functions/_courierfs \
+		$(SHARE)/systemd/user/courierfs.service
+	rm -rf $(DESTDIR)$(PREFIX)/libexec/courier $(SHARE)/courierfs $(SHARE)/doc/courierfs
 
 # what it costs; BENCH_FULL=1 for the long one
 bench: all
@@ -162,6 +161,7 @@ help:
 	@echo 'make bench     figures for docs/performance.md (BENCH_FULL=1: the long ones)'
 	@echo 'make man       renews the tables in courier(5)'
 	@echo 'make install   PREFIX=/usr/local DESTDIR='
+	@echo 'make uninstall takes away what that put there, and no data'
 
 .PHONY: all unit demo test test-peers test-agents soak check asan tsan bench man install uninstall clean help FORCE
 .DELETE_ON_ERROR:

@@ -6,6 +6,9 @@
 if exists('b:current_syntax')
   finish
 endif
+" lines go on below, also where vi is imitated
+let s:cpo_save = &cpo
+set cpo&vim
 
 " config, env, personas, workflows, tools
 syn match courierComment "^\s*#.*"
@@ -45,3 +48,5 @@ hi def link courierTool PreProc
 hi def link courierNote WarningMsg
 
 let b:current_syntax = 'courier'
+let &cpo = s:cpo_save
+unlet s:cpo_save

@@ -124,6 +124,9 @@ if command -v vim >/dev/null; then
     is 'a key' "$(groups "$T/config" 2 1)" courierKey
     is 'a duration' "$(groups "$T/config" 2 11)" courierDuration
     is 'a section' "$(groups "$T/config" 3 2)" courierSection
+    is 'no word of complaint' "$(vim -u NONE -es -C -V1 \
+        -c "source $root/scripts/editor/courier.vim" -c 'qa!' 2>&1 </dev/null |
+        grep -o 'E[0-9]*: .*')" ''
     is 'a message' "$(LC_ALL=C.UTF-8 groups "$T/messages" 1 1)" courierUser
 fi
 

@@ -12,23 +12,26 @@ tree() { (cd "$dest" && find . ! -type d | sort); }
 make_ install
 is 'make install' "$?" 0
 [ -s "$T/make" ] && cat "$T/make"
-is 'what is installed' "$(tree)" "./opt/courier/bin/courierfs
-./opt/courier/lib/systemd/user/courierfs.service
+is 'what is installed' "$(tree | grep -v /doc/)" "./opt/courier/bin/courierfs
 ./opt/courier/libexec/courier/courier-sandboxd
 ./opt/courier/share/bash-completion/completions/courierfs
-./opt/courier/share/courier/courier-ctl.bash
-./opt/courier/share/courier/courier.vim
+./opt/courier/share/courierfs/courier-ctl.bash
+./opt/courier/share/courierfs/courier.vim
 ./opt/courier/share/man/man1/courierfs.1
 ./opt/courier/share/man/man5/courier.5
 ./opt/courier/share/man/man8/courier-sandboxd.8
+./opt/courier/share/systemd/user/courierfs.service
 ./opt/courier/share/zsh/site-functions/_courierfs"
-like 'the unit' "$(cat "$dest$prefix/lib/systemd/user/courierfs.service")" \
+for f in README.md docs/recipes.md; do
+    yes "$f" cmp "$root/$f" "$dest$prefix/share/doc/courierfs/$f"
+done
+like 'the unit' "$(cat "$dest$prefix/share/systemd/user/courierfs.service")" \
     "^ExecStart=$prefix/bin/courierfs -f "
-unlike 'the unit' "$(cat "$dest$prefix/lib/systemd/user/courierfs.service")" '@BIN@'
+unlike 'the unit' "$(cat "$dest$prefix/share/systemd/user/courierfs.service")" '@BIN@'
 if command -v systemd-analyze >/dev/null; then
     unit=$T/courierfs.service
     sed "s|$prefix/bin|$dest$prefix/bin|" \
-        "$dest$prefix/lib/systemd/user/courierfs.service" >"$unit"
+        "$dest$prefix/share/systemd/user/courierfs.service" >"$unit"
     XDG_RUNTIME_DIR=$T yes 'systemd takes the unit' \
         systemd-analyze --user verify --man=no "$unit"
 fi
@@ -60,3 +63,23 @@ no 'unmounted' mountpoint -q "$M"
 make_ uninstall
 is 'make uninstall' "$?" 0
 is 'nothing is left' "$(tree)" ''
+
+# ---- into the home of a user: the data directory is ~/.local/share/courier,
+# and is not touched by an installation ----
+dest= prefix=$T/home/.local
+data=$prefix/share/courier
+install -d -m 700 "$data"
+touch "$data/courier.db"
+before=$(stat -c '%a %Y' "$data")
+make_ install
+is 'into ~/.local' "$?" 0
+is 'the data directory' "$(stat -c '%a %Y' "$data")" "$before"
+if command -v systemd-analyze >/dev/null; then
+    paths=$(HOME=$T/home XDG_RUNTIME_DIR=$T systemd-analyze --user unit-paths)
+    yes 'systemd looks for the unit there' \
+        grep -qx "$prefix/share/systemd/user" <<<"$paths"
+    yes 'and in /usr/local' grep -qx /usr/local/share/systemd/user <<<"$paths"
+fi
+make_ uninstall
+is 'out of it' "$(cat "$T/make")" ''
+is 'the data is left' "$(cd "$prefix" && find . ! -type d)" ./share/courier/courier.db
