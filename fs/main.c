@@ -47,9 +47,19 @@ static const char usage[] =
 static struct args args = {.backend = "auto"};
 static int tell_fd = -1; /* the parent hears the outcome here */
 
+/* one line, whatever the names in it are */
+static void say(FILE *to, const char *prefix, const char *text)
+{
+    AUTO_BUF struct buf b = {0};
+
+    text_printable(&b, text, strlen(text), 0);
+    fprintf(to, "%s%s\n", prefix, buf_str(&b));
+    fflush(to);
+}
+
 static int fail(const char *text)
 {
-    fprintf(stderr, "courierfs: %s\n", text);
+    say(stderr, "courierfs: ", text);
     return 1;
 }
 
@@ -91,6 +101,30 @@ static void print_tree(void)
     fputs(buf_str(&b), stdout);
 }
 
+/* what getopt did not take; the exit status of a wrong call + 1 */
+static int usage_error(int c, char **argv)
+{
+    AUTO_FREE char *text = NULL;
+    const char *word = optind > 0 ? argv[optind - 1] : "";
+
+    if (c == ':')
+        text = xasprintf("option %s needs a value", word);
+    else if (optopt && !strncmp(word, "--", 2))
+        text = xasprintf("option %s takes no value", word);
+    else if (optopt)
+        text = xasprintf("there is no option -%c, see --help", optopt);
+    else
+        text = xasprintf("there is no option %s, see --help", word);
+    fail(text);
+    return 3;
+}
+
+static int wrong_call(const char *text)
+{
+    fail(text);
+    return 3;
+}
+
 /* 0 go on, else the exit status + 1 */
 static int options(int argc, char **argv)
 {
@@ -107,7 +141,8 @@ static int options(int argc, char **argv)
     struct err e;
     int c;
 
-    while ((c = getopt_long(argc, argv, "fo:hV", longs, NULL)) != -1) {
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":fo:hV", longs, NULL)) != -1) {
         switch (c) {
         case 'f':
             args.foreground = true;
@@ -135,19 +170,22 @@ static int options(int argc, char **argv)
             args.rotate_key = true;
             break;
         default:
-            fputs("Try courierfs --help\n", stderr);
-            return 3;
+            return usage_error(c, argv);
         }
     }
     if (strcmp(args.backend, "auto") && strcmp(args.backend, "e2b") &&
         strcmp(args.backend, "local"))
         return 1 + fail("--backend is auto, e2b or local");
+    if (args.data && !*args.data)
+        return wrong_call("--data needs the name of a directory");
     if (args.rotate_key && optind == argc)
         return 0;
-    if (optind != argc - 1 || args.rotate_key) {
-        fputs(usage, stderr);
-        return 3;
-    }
+    if (args.rotate_key)
+        return wrong_call("--rotate-key takes no mount point");
+    if (optind == argc)
+        return wrong_call("no mount point was given, see --help");
+    if (optind != argc - 1)
+        return wrong_call("there is one mount point, not several");
     args.mount = argv[optind];
     return 0;
 }
@@ -198,25 +236,50 @@ static int make_dirs(const char *path, struct err *e)
     return 0;
 }
 
+static bool inside(const char *path, const char *dir)
+{
+    size_t n = strlen(dir);
+
+    return !strncmp(path, dir, n) && (!path[n] || path[n] == '/');
+}
+
+/* is it, or will it be, below the mount point? What is there of it tells */
+static bool below_mount(const char *path)
+{
+    AUTO_FREE char *p = xstrdup(path);
+    AUTO_FREE char *real = realpath(p, NULL);
+
+    for (char *s; !real && (s = strrchr(p, '/')); real = realpath(p, NULL)) {
+        if (s == p)
+            return false;
+        *s = 0;
+    }
+    if (!real)
+        real = realpath(".", NULL);
+    return real && inside(real, args.mount);
+}
+
 static int data_prepare(struct err *e)
 {
     AUTO_FREE char *given = args.data ? xstrdup(args.data) : data_default();
-    int r = make_dirs(given, e);
+    int r;
 
+    if (below_mount(given))
+        return err_set(e, EINVAL,
+                       "the data directory %s is below the mount point",
+                       given);
+    r = make_dirs(given, e);
     if (r)
         return r;
     fs.data = realpath(given, NULL);
     if (!fs.data)
         return err_set(e, errno, "the data directory %s: %s", given,
                        strerror(errno));
+    if (inside(fs.data, args.mount)) /* by a ".." of what was not there */
+        return err_set(e, EINVAL,
+                       "the data directory %s is below the mount point",
+                       fs.data);
     return courier_probe(fs.data, e);
-}
-
-static bool inside(const char *path, const char *dir)
-{
-    size_t n = strlen(dir);
-
-    return !strncmp(path, dir, n) && (!path[n] || path[n] == '/');
 }
 
 /* ---- the parent's ear ---- */
@@ -227,8 +290,7 @@ static void tell(bool ok, const char *text)
     AUTO_BUF struct buf b = {0};
 
     if (tell_fd < 0) {
-        fprintf(ok ? stdout : stderr, "%s%s\n", ok ? "" : "courierfs: ", text);
-        fflush(stdout);
+        say(ok ? stdout : stderr, ok ? "" : "courierfs: ", text);
         return;
     }
     buf_addc(&b, ok ? '0' : '1');
@@ -273,7 +335,7 @@ static int hear(int fd, pid_t child)
         return fail(b.p + 1);
     }
     settle();
-    puts(b.p + 1);
+    say(stdout, "", b.p + 1);
     return 0;
 }
 
@@ -457,11 +519,13 @@ static int start(void)
         close_inherited();
         return daemon_run();
     }
-    if (pipe2(fds, O_CLOEXEC))
-        return fail(strerror(errno));
-    pid = fork();
-    if (pid < 0)
-        return fail(strerror(errno));
+    pid = pipe2(fds, O_CLOEXEC) ? -1 : fork();
+    if (pid < 0) {
+        AUTO_FREE char *text =
+            xasprintf("the daemon can't be started: %s", strerror(errno));
+
+        return fail(text);
+    }
     if (pid) {
         close(fds[1]);
         return hear(fds[0], pid);
@@ -499,8 +563,10 @@ int main(int argc, char **argv)
     AUTO_FREE char *mount = NULL;
     struct passwd *pw = getpwuid(geteuid());
     struct err e = {0};
-    int r = options(argc, argv);
+    int r;
 
+    fd_std_open();
+    r = options(argc, argv);
     if (r)
         return r - 1;
     harden();
@@ -513,8 +579,6 @@ int main(int argc, char **argv)
     args.mount = mount;
     if (data_prepare(&e))
         return fail(e.text);
-    if (inside(fs.data, mount))
-        return fail("the data directory is below the mount point");
     fs.uid = geteuid();
     fs.gid = getegid();
     fs.mounted_by =

@@ -333,6 +333,16 @@ int fd_write_all(int fd, const void *p, size_t n)
     return 0;
 }
 
+void fd_std_open(void)
+{
+    int fd = open("/dev/null", O_RDWR);
+
+    while (fd >= 0 && fd <= 2)
+        fd = dup(fd);
+    if (fd > 2)
+        close(fd);
+}
+
 static enum log_level level = LOG_WARN;
 
 void log_level_set(enum log_level l)

@@ -93,6 +93,9 @@ int64_t time_parse(const char *s);
 int file_read(const char *path, size_t max, struct buf *out);
 /* write all of it, retrying EINTR and short writes; 0 or -errno */
 int fd_write_all(int fd, const void *p, size_t n);
+/* descriptors 0, 1 and 2 are /dev/null where whoever started us closed them:
+ * else the next file opened is taken for one of these. First thing in main */
+void fd_std_open(void);
 
 /* ---- log: stderr, one line each, with time and level ---- */
 

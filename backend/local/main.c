@@ -343,6 +343,7 @@ int main(int argc, char **argv)
 
     if (argc > 1 && strcmp(argv[1], "--init") == 0)
         return init_main(argc, argv);
+    fd_std_open();
     status = parse(argc, argv, &o);
     if (status >= 0)
         return status;
