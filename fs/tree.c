@@ -227,7 +227,7 @@ static const struct row table[] = {
     VIEW(R_SANDBOX, "usage", VIEW_USAGE, "seconds, tokens, cost"),
     VIEW(R_SANDBOX, "usage.jsonl", VIEW_USAGE_JSONL, "its records"),
     VIEW(R_SANDBOX, "usage.csv", VIEW_USAGE_CSV, "its records"),
-    VIEW(R_SANDBOX, "branch", VIEW_BRANCH, "the branch it works on"),
+    VIEW(R_SANDBOX, "branch", VIEW_BRANCH, "the branch where its work is"),
     VIEW(R_SANDBOX, "diff", VIEW_DIFF, "the work so far"),
     VIEW(R_SANDBOX, "pr_url", VIEW_PR_URL, "the same as pr/url"),
     VIEW(R_SANDBOX_PR, "url", VIEW_PR_URL, "its address"),

@@ -87,7 +87,8 @@ struct sandbox {
     int64_t id, project;
     char *name, *trash, *kind, *status, *reason, *agent, *error, *config;
     char *backend, *tool, *model, *vm, *vm_token, *vm_domain, *session;
-    char *last_turn, *ending, *branch, *base, *pr_status, *learn_status;
+    char *last_turn, *ending, *branch, *meant, *base, *pr_status, *pr_head;
+    char *learn_status;
     int64_t expires, vm_since, run, step, created, started, running_at, ended;
     double usd;
 };

@@ -157,6 +157,7 @@ static json_t *git_of(const struct sandbox *s, const json_t *config)
 
     set_known(j, "repo", repo);
     set_known(j, "branch", s->branch);
+    set_known(j, "meant", s->meant);
     set_known(j, "base", s->base);
     return j;
 }

@@ -22,6 +22,7 @@ enum {
 struct outcome {
     int64_t id, project;
     const char *status, *reason, *url, *title;
+    const char *head; /* of what was opened, or NULL */
     int number;
 };
 
@@ -51,11 +52,12 @@ static int outcome_fn(struct tx *tx, void *arg, struct err *e)
 
     (void)e;
     db_exec(tx->db,
-            "UPDATE sandbox SET pr_status=?,pr_reason=?,"
-            "pr_url=coalesce(?,pr_url),pr_title=coalesce(?,pr_title),"
-            "pr_number=CASE ? WHEN 0 THEN pr_number ELSE ? END WHERE id=?",
-            "ssssiii", o->status, o->reason ? o->reason : "", o->url, o->title,
-            (int64_t)o->number, (int64_t)o->number, o->id);
+            "UPDATE sandbox SET pr_status=?1,pr_reason=?2,"
+            "pr_url=coalesce(?3,pr_url),pr_title=coalesce(?4,pr_title),"
+            "pr_number=CASE ?5 WHEN 0 THEN pr_number ELSE ?5 END,"
+            "pr_head=coalesce(?6,pr_head) WHERE id=?7",
+            "ssssisi", o->status, o->reason ? o->reason : "", o->url, o->title,
+            (int64_t)o->number, o->head, o->id);
     tx_event(tx, o->project, oid(OBJ_SANDBOX, o->id), "pr",
              json_pack("{s:s,s:s,s:s}", "status", o->status, "url",
                        o->url ? o->url : "", "reason",
@@ -74,10 +76,11 @@ static int outcome_fn(struct tx *tx, void *arg, struct err *e)
 
 static int set_status(struct courier *c, const struct sandbox *s,
                       const char *status, const char *reason,
-                      const struct forge_pr *pr)
+                      const struct forge_pr *pr, const char *head)
 {
     AUTO_BUF struct buf why = {0};
-    struct outcome o = {.id = s->id, .project = s->project, .status = status};
+    struct outcome o = {
+        .id = s->id, .project = s->project, .status = status, .head = head};
 
     if (reason)
         text_printable(&why, reason, strlen(reason), 0);
@@ -356,21 +359,21 @@ static int create(struct courier *c, struct job *j, struct sandbox *s,
     if (job_cancelled(j))
         return -ECANCELED;
     if (rc == 1) {
-        set_status(c, s, "skipped", e->text, NULL);
+        set_status(c, s, "skipped", e->text, NULL, NULL);
         return 0;
     }
     if (rc == -EAGAIN && j->attempt < LIMIT_TRIES) {
         *delay_ms = limit_delay(e->text);
-        set_status(c, s, "creating", e->text, NULL);
+        set_status(c, s, "creating", e->text, NULL, NULL);
         return -EAGAIN;
     }
     if (unclear(rc) && j->attempt < UNCLEAR_TRIES)
         return -EAGAIN;
     if (rc < 0) {
-        set_status(c, s, "failed", e->text, NULL);
+        set_status(c, s, "failed", e->text, NULL, NULL);
         return 0;
     }
-    set_status(c, s, "created", NULL, &pr);
+    set_status(c, s, "created", NULL, &pr, r->branch);
     forge_pr_clear(&pr);
     *delay_ms = LOOK_MS;
     store_do(c->store, follow_fn, j, NULL);
@@ -404,9 +407,9 @@ static int look(struct courier *c, struct job *j, struct sandbox *s,
     if (rc == 0 && pr.state && strcmp(pr.state, "open")) {
         over = true;
         if (!strcmp(pr.state, "merged"))
-            set_status(c, s, "merged", NULL, &pr);
+            set_status(c, s, "merged", NULL, &pr, NULL);
         else
-            set_status(c, s, "created", "closed without a merge", &pr);
+            set_status(c, s, "created", "closed without a merge", &pr, NULL);
     } else if (rc == 0) {
         store_do(c->store, seen_fn, &(struct seen){j->id, etag}, NULL);
     }
@@ -439,9 +442,16 @@ static int follow(struct courier *c, struct job *j, struct sandbox *s,
     return -EAGAIN;
 }
 
+bool pr_there(const struct sandbox *s)
+{
+    return (!strcmp(s->pr_status, "created") ||
+            !strcmp(s->pr_status, "merged")) &&
+           (!*s->pr_head || !strcmp(s->pr_head, s->branch));
+}
+
 void tx_pr_mark(struct tx *tx, const struct sandbox *s)
 {
-    if (!strcmp(s->pr_status, "created"))
+    if (pr_there(s) && strcmp(s->pr_status, "merged"))
         return;
     db_exec(tx->db,
             "UPDATE sandbox SET pr_status='creating',pr_reason='' WHERE id=?",
@@ -508,12 +518,12 @@ static int at_forge(struct courier *c, struct job *j, struct sandbox *s,
     int rc = repo_get(c, s, &r);
 
     if (rc < 0) {
-        set_status(c, s, "skipped", "there is no repository", NULL);
+        set_status(c, s, "skipped", "there is no repository", NULL, NULL);
         return 0;
     }
     rc = find_place(c, s, &r, &p, e);
     if (rc == 1) {
-        set_status(c, s, "skipped", e->text, NULL);
+        set_status(c, s, "skipped", e->text, NULL, NULL);
         rc = 0;
     } else if (j->step == 0) {
         rc = create(c, j, s, &r, &p, delay_ms, e);

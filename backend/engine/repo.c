@@ -41,6 +41,7 @@ int repo_get(struct courier *c, struct sandbox *s, struct repo *r)
                        : or_null(config_value(d, s, "base", NULL));
     r->branch =
         *s->branch ? xstrdup(s->branch) : xasprintf("courier/%s", s->name);
+    r->meant = *s->meant ? xstrdup(s->meant) : NULL;
     if (!strncmp(r->url, "http", 4) &&
         key_get(c, d, s->project, "github", &r->token, &level, NULL) == 0) {
         r->auth.user = "x-access-token";
@@ -54,6 +55,7 @@ void repo_clear(struct repo *r)
     free(r->url);
     free(r->base);
     free(r->branch);
+    free(r->meant);
     vault_free(r->token);
     memset(r, 0, sizeof(*r));
 }
@@ -61,6 +63,61 @@ void repo_clear(struct repo *r)
 char *repo_cache(struct courier *c)
 {
     return xasprintf("%s/cache", c->data);
+}
+
+/* ---- a branch that was refused ---- */
+
+char *repo_beside(const struct repo *r, const char *sha)
+{
+    char *name = xasprintf("%s-%.8s", r->meant ? r->meant : r->branch, sha);
+
+    for (char *p = name; *p; p++)
+        if (*p == '/')
+            *p = '-';
+    return name;
+}
+
+struct beside {
+    const struct sandbox *s;
+    const char *branch;
+};
+
+static int beside_fn(struct tx *tx, void *arg, struct err *e)
+{
+    struct beside *b = arg;
+
+    (void)e;
+    db_exec(tx->db,
+            "UPDATE sandbox SET meant=CASE meant WHEN '' THEN branch ELSE "
+            "meant END,branch=? WHERE id=?",
+            "si", b->branch, b->s->id);
+    tx_touch(tx, b->s->project, oid(OBJ_SANDBOX, b->s->id), ASPECT_BRANCH);
+    if (b->s->run) { /* the next step begins from there */
+        db_exec(tx->db, "UPDATE run SET branch=? WHERE id=?", "si", b->branch,
+                b->s->run);
+        tx_run_touch(tx, b->s->run, ASPECT_BRANCH);
+    }
+    return 0;
+}
+
+void repo_pushed_to(struct courier *c, const struct sandbox *s, struct repo *r,
+                    const char *said)
+{
+    AUTO_FREE char *name = xmemdup0(said, strcspn(said, " ,;"));
+    size_t n = strlen(name);
+    AUTO_FREE char *ours = repo_beside(r, n > 8 ? name + n - 8 : "");
+    struct beside b = {s, name};
+
+    if (strcmp(name, ours) || !strcmp(name, r->branch) ||
+        strspn(name + n - 8, "0123456789abcdef") != 8 ||
+        git_branch_check(name, NULL) < 0 ||
+        store_do(c->store, beside_fn, &b, NULL) < 0)
+        return;
+    if (r->meant)
+        free(r->branch);
+    else
+        r->meant = r->branch;
+    r->branch = xstrdup(name);
 }
 
 /* ---- setup.log ---- */

@@ -17,6 +17,7 @@ struct repo {
     char *url; /* or path */
     bool path;
     char *base, *branch; /* base may be NULL until the clone */
+    char *meant;         /* refused, so that branch is another; or NULL */
     char *token;         /* locked memory, or NULL */
     struct git_auth auth;
 };
@@ -32,12 +33,20 @@ int repo_diff(struct courier *c, struct sandbox *s, struct repo *r,
 /* main, master, the default, the base: never written to unless asked for */
 bool repo_protects(const struct repo *r, const struct git_refs *refs,
                    const char *branch);
+/* the name beside the one that was meant, for that commit; owned */
+char *repo_beside(const struct repo *r, const char *sha);
+/* said: "BRANCH SHA...", of the work's own push. Is that the branch beside
+ * the one that was meant, which was refused? Then it goes on there */
+void repo_pushed_to(struct courier *c, const struct sandbox *s, struct repo *r,
+                    const char *said);
 /* a line for setup.log */
 void repo_log(struct courier *c, int64_t sandbox, const char *fmt, ...)
     PRINTF(3, 4);
 
 /* ---- pr.c ---- */
 
+/* is there one, of the branch where the work is? */
+bool pr_there(const struct sandbox *s);
 /* a pull request is wanted: `creating`, unless there is one */
 void tx_pr_mark(struct tx *tx, const struct sandbox *s);
 /* that, and the job that makes it; title "": made up */
@@ -67,7 +76,8 @@ struct salvage {
     int64_t sandbox;
     const struct e2b_target *t;
     struct e2b_cancel *cancel;
-    int64_t room; /* bytes that may still come home */
+    int64_t room;      /* bytes that may still come home */
+    const char *meant; /* of struct repo; borrowed, or NULL */
 };
 struct salvaged {
     bool bundle;       /* PREFIXcommits.bundle is there */

@@ -37,11 +37,7 @@ void tx_run_touch(struct tx *tx, int64_t id, uint64_t aspects);
 /* `pr` as it is for a run: its own setting, the project's, root's, default;
  * owned by the caller */
 char *run_pr_setting(struct db *d, int64_t run);
-/* runhand.c: its work is on that branch of the remote (up to a blank), which
- * may be another than was meant: the next step begins from there */
-void run_pushed_to(struct courier *c, const struct sandbox *s,
-                   const char *branch);
-/* after the clone, into a new VM; blocks (worker) */
+/* runhand.c: after the clone, into a new VM; blocks (worker) */
 int run_hand_over(struct courier *c, struct sandbox *s,
                   const struct e2b_target *t, struct job *j, struct err *e);
 /* runpr.c: from its prompt, NULL if it has none; owned by the caller */

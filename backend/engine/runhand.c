@@ -15,36 +15,6 @@ enum { BUNDLE_MAX = 128 << 20, HAND_MS = 5 * 60 * 1000 };
 #define HAND_DIR COURIER_DIR "/hand"
 #define BUNDLE "commits.bundle"
 
-struct pushed {
-    int64_t run;
-    const char *branch;
-};
-
-static int pushed_fn(struct tx *tx, void *arg, struct err *e)
-{
-    struct pushed *p = arg;
-
-    (void)e;
-    db_exec(tx->db, "UPDATE run SET branch=?1 WHERE id=?2 AND branch<>?1",
-            "si", p->branch, p->run);
-    if (db_changes(tx->db))
-        tx_run_touch(tx, p->run, ASPECT_BRANCH);
-    return 0;
-}
-
-void run_pushed_to(struct courier *c, const struct sandbox *s,
-                   const char *branch)
-{
-    AUTO_FREE char *name = xmemdup0(branch, strcspn(branch, " ,;"));
-    struct pushed p = {s->run, name};
-    size_t n = strlen(s->branch);
-
-    /* BRANCH-SHA8, beside the one that was meant, and nothing else */
-    if (s->run && n && strlen(name) == n + 9 && name[n] == '-' &&
-        git_branch_check(name, NULL) == 0)
-        store_do(c->store, pushed_fn, &p, NULL);
-}
-
 /* $1: the bundle, $2: the directory, $3: the branch it is of. A clone goes
  * forward to it; a repository that isn't there is made */
 static const char script[] =

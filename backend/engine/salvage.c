@@ -94,10 +94,7 @@ static int apply_beside(struct save *v, const struct bundle_ref *f,
 {
     int rc;
 
-    *name = xasprintf("%s-%.8s", v->r->branch, f->sha);
-    for (char *p = *name; *p; p++)
-        if (*p == '/')
-            *p = '-';
+    *name = repo_beside(v->r, f->sha);
     salvaged_clear(out);
     rc = salvage_export(&v->g, PROJECT_DIR, *name, "", out, e);
     if (rc == 0 && out->bundle)
@@ -124,10 +121,10 @@ static int apply_one(struct save *v, const struct bundle_ref *f,
     if (rc < 0)
         return rc;
     say(v, "pushed %s %.12s", other ? other : f->name, sha);
-    if (own)
-        run_pushed_to(v->g.c, v->s, other ? other : f->name);
-    if (other)
-        buf_addf(v->words, "; %s was refused: %s", v->r->branch, why.text);
+    if (!other)
+        return 0;
+    buf_addf(v->words, "; %s was refused: %s", v->r->branch, why.text);
+    repo_pushed_to(v->g.c, v->s, v->r, other);
     return 0;
 }
 
@@ -317,7 +314,7 @@ static int settle(struct save *v, char *dir, const char *result,
     if (pushed)
         say(v, "%spushed %s", buf_str(&at), buf_str(&shown));
     if (pushed && project)
-        run_pushed_to(v->g.c, v->s, said);
+        repo_pushed_to(v->g.c, v->s, v->r, said);
     if (strstr(said, "left out as too large"))
         return v->how & WORK_END
                    ? come_home(v, dir, prefix, buf_str(&at), "large files")
@@ -331,8 +328,8 @@ static int run_save(struct save *v, struct e2b_result *res, struct err *e)
 {
     AUTO_FREE char *message =
         xasprintf("courier: work of sandbox %s", v->s->name);
-    AUTO_FREE char *script =
-        git_script_save(HOME_DIR, v->r->branch, message, v->how & WORK_PUSH);
+    AUTO_FREE char *script = git_script_save(
+        HOME_DIR, v->r->branch, v->r->meant, message, v->how & WORK_PUSH);
     const char *const argv[] = {"/bin/bash", "-s", NULL};
     int rc = e2b_exec(v->g.t,
                       &(struct e2b_run){.argv = argv,
@@ -383,7 +380,11 @@ int work_save(struct courier *c, struct sandbox *s, const struct e2b_target *t,
               bool *saved, struct err *e)
 {
     struct repo r;
-    struct save v = {.g = {c, s->id, t, cancel, HOME_MAX},
+    struct save v = {.g = {.c = c,
+                           .sandbox = s->id,
+                           .t = t,
+                           .cancel = cancel,
+                           .room = HOME_MAX},
                      .s = s,
                      .r = &r,
                      .how = how,
@@ -393,6 +394,7 @@ int work_save(struct courier *c, struct sandbox *s, const struct e2b_target *t,
 
     if (rc == -ENOENT)
         r.branch = xasprintf("courier/%s", s->name);
+    v.g.meant = r.meant;
     rc = run_save(&v, &res, e);
     if (rc == 0)
         rc = settle_all(&v, res.out.p, e);
@@ -502,7 +504,7 @@ static bool on(struct db *d, const struct sandbox *s, const char *key,
 static bool pr_after(struct db *d, const struct sandbox *s, bool salvaged)
 {
     return salvaged && !s->run && repo_wanted(d, s) && on(d, s, "pr", "off") &&
-           strcmp(s->pr_status, "created") && strcmp(s->pr_status, "merged");
+           !pr_there(s);
 }
 
 void tx_after_end(struct tx *tx, struct courier *c, int64_t sandbox,

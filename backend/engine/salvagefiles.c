@@ -238,8 +238,9 @@ static int export_to(struct salvage *g, const char *room, const char *dir,
                      const char *branch, const char *prefix,
                      struct salvaged *out, struct err *e)
 {
-    AUTO_FREE char *script = git_script_export(
-        dir, branch, room, g->room < EXPORT_MAX ? g->room : EXPORT_MAX);
+    AUTO_FREE char *script =
+        git_script_export(dir, branch, g->meant, room,
+                          g->room < EXPORT_MAX ? g->room : EXPORT_MAX);
     const char *const argv[] = {"/bin/bash", "-s", NULL};
     struct e2b_result res = {0};
     char *line, *save = NULL;

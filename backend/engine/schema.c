@@ -207,4 +207,11 @@ static const char schema_1[] =
     " ended INTEGER NOT NULL DEFAULT 0,"
     " UNIQUE(run,name));";
 
-const char *const engine_migrations[] = {schema_1, NULL};
+/* where a sandbox's work went when its branch was refused */
+static const char schema_2[] =
+    "ALTER TABLE sandbox ADD COLUMN"
+    " meant TEXT NOT NULL DEFAULT '';" /* the branch that was refused */
+    "ALTER TABLE sandbox ADD COLUMN"
+    " pr_head TEXT NOT NULL DEFAULT '';"; /* whose request it is */
+
+const char *const engine_migrations[] = {schema_1, schema_2, NULL};

@@ -12,19 +12,20 @@
 static const char columns[] =
     "SELECT id,project,name,trash,kind,status,reason,agent,error,config,"
     "backend,tool,model,vm,vm_token,vm_domain,session,last_turn,ending,"
-    "branch,base,pr_status,learn_status,expires,vm_since,run,step,created,"
+    "branch,meant,base,pr_status,pr_head,learn_status,expires,vm_since,run,"
+    "step,created,"
     "started,running_at,ended,usd FROM sandbox WHERE id=?";
 
 int sandbox_get(struct db *d, int64_t id, struct sandbox *s)
 {
     sqlite3_stmt *q = db_query(d, columns, "i", id);
-    char **text[] = {&s->name,      &s->trash,     &s->kind,
-                     &s->status,    &s->reason,    &s->agent,
-                     &s->error,     &s->config,    &s->backend,
-                     &s->tool,      &s->model,     &s->vm,
-                     &s->vm_token,  &s->vm_domain, &s->session,
-                     &s->last_turn, &s->ending,    &s->branch,
-                     &s->base,      &s->pr_status, &s->learn_status};
+    char **text[] = {
+        &s->name,      &s->trash,     &s->kind,        &s->status,
+        &s->reason,    &s->agent,     &s->error,       &s->config,
+        &s->backend,   &s->tool,      &s->model,       &s->vm,
+        &s->vm_token,  &s->vm_domain, &s->session,     &s->last_turn,
+        &s->ending,    &s->branch,    &s->meant,       &s->base,
+        &s->pr_status, &s->pr_head,   &s->learn_status};
     int i = 2;
 
     memset(s, 0, sizeof(*s));
@@ -69,8 +70,10 @@ void sandbox_clear(struct sandbox *s)
     free(s->last_turn);
     free(s->ending);
     free(s->branch);
+    free(s->meant);
     free(s->base);
     free(s->pr_status);
+    free(s->pr_head);
     free(s->learn_status);
     memset(s, 0, sizeof(*s));
 }

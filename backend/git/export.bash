@@ -1,4 +1,4 @@
-# export: dir branch out max
+# export: dir branch meant out max
 # The repository's own refs are left alone: the bundle is made of a throw-away
 # one that shares its objects.
 (umask 077 && mkdir -p -- "$out") 2>"$tmp/err" || die "$(words "$tmp/err")"
@@ -45,7 +45,7 @@ make_bundle() {
         b=${ref#refs/heads/}
         b=${b/#refs\/stash/$branch-stash}
         [ "$sha" != "$tip" ] || continue
-        [ "$b" != "$branch" ] || b=$branch-local
+        [ "$b" != "$branch" ] && [ "$b" != "$meant" ] || b=$branch-local
         [ -z "$(g rev-list -n 1 "$sha" "${not[@]}")" ] ||
             there update-ref "refs/heads/$b" "$sha"
     done <"$tmp/refs"

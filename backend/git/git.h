@@ -124,12 +124,14 @@ char *git_script_clone(const struct git_setup *s);
  *   failed       WORDS are git's: export it
  * A branch that refuses (or that has other commits) gets one beside it, named
  * BRANCH-SHA8. main, master and the remote's default are never pushed to
- * unless branch names them: `branch` is used. Hidden directories of home and
- * node_modules are not searched. Exit 0 always, but for 1 with words on stderr
- * where no script could work (no git, no space at all). Tabs and newlines of
- * names are shown as \t and \n. message: the commit message.
+ * unless branch names them: `branch` is used. It is also used for what is on
+ * the branch `meant` (NULL: none), which was refused before. Hidden
+ * directories of home and node_modules are not searched. Exit 0 always, but
+ * for 1 with words on stderr where no script could work (no git, no space at
+ * all). Tabs and newlines of names are shown as \t and \n. message: the commit
+ * message.
  */
-char *git_script_save(const char *home, const char *branch,
+char *git_script_save(const char *home, const char *branch, const char *meant,
                       const char *message, bool push);
 /*
  * After a save. Writes into OUT, as far as there is something: commits.bundle
@@ -138,8 +140,8 @@ char *git_script_save(const char *home, const char *branch,
  * ignored files left out. Prints "FILE\tBYTES" for each written, and
  * "left-out\tBYTES\tNAME" for what did not fit. Exit 1: stderr says why.
  */
-char *git_script_export(const char *dir, const char *branch, const char *out,
-                        int64_t max);
+char *git_script_export(const char *dir, const char *branch, const char *meant,
+                        const char *out, int64_t max);
 /* the git credential helper: reads the token from a file that exists only
  * while the VM lives (0600, outside the repository) */
 char *git_script_credentials(const char *token_file);

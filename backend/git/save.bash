@@ -1,4 +1,4 @@
-# save: home branch message push
+# save: home branch meant message push
 # Nothing of the agent's own state is disturbed: where HEAD is on a branch the
 # work is committed on it; in the middle of a merge or rebase, or detached, a
 # commit of the same content is made beside it (refs/courier/snapshot).
@@ -147,7 +147,9 @@ try_push() { # COMMIT BRANCH [OPTION]
 }
 
 push_one() { # COMMIT BRANCH
-    local other=${2//\//-}-${1:0:8} why
+    local other=$2 why
+    [ "$2" != "$branch" ] || other=${meant:-$branch}
+    other=${other//\//-}-${1:0:8}
     push_large_files "$1"
     if try_push "$1" "$2"; then
         pushed="$pushed, $2 ${1:0:12}"
@@ -175,7 +177,7 @@ list_new() {
     local ref sha b
     if [ -n "$tip" ] && is_new "$tip"; then
         b=$current
-        if [ -z "$b" ] || is_protected "$b"; then
+        if [ -z "$b" ] || [ "$b" = "$meant" ] || is_protected "$b"; then
             b=$branch
         fi
         echo "$tip $b"
@@ -185,7 +187,9 @@ list_new() {
             b=${ref#refs/heads/}
             [ "$b" != "$current" ] && is_new "$sha" || continue
             [ "$sha" != "$tip" ] || continue
-            if is_protected "$b"; then
+            if [ "$b" = "$meant" ]; then
+                b=$branch
+            elif is_protected "$b"; then
                 b=$branch-$b
             fi
             echo "$sha $b"

@@ -72,25 +72,27 @@ char *git_script_clone(const struct git_setup *s)
     return finish(&b, script_clone);
 }
 
-char *git_script_save(const char *home, const char *branch,
+char *git_script_save(const char *home, const char *branch, const char *meant,
                       const char *message, bool push)
 {
     struct buf b = {0};
 
     assign(&b, "home", home);
     assign(&b, "branch", branch ? branch : "courier/work");
+    assign(&b, "meant", meant);
     assign(&b, "message", message);
     assign(&b, "push", push ? "1" : "");
     return finish(&b, script_save);
 }
 
-char *git_script_export(const char *dir, const char *branch, const char *out,
-                        int64_t max)
+char *git_script_export(const char *dir, const char *branch, const char *meant,
+                        const char *out, int64_t max)
 {
     struct buf b = {0};
 
     assign(&b, "dir", dir);
     assign(&b, "branch", branch ? branch : "courier/work");
+    assign(&b, "meant", meant);
     assign(&b, "out", out);
     buf_addf(&b, "max=%lld\n", (long long)max);
     return finish(&b, script_export);

@@ -50,6 +50,24 @@ like 'diff works' "$(cat "$S/one/diff")" '^\+1'
 like 'the end' "$(kill_ one)" '^killed by user'
 is 'the work' "$(srv r show courier/one:g)" 2
 
+# ---- a branch that may not be written: beside it, and there to stay ----
+printf '#!/bin/sh\n[ "$1" != refs/heads/courier/kept ] || exit 1\n' \
+    >"$T/srv/r.git/hooks/update"
+chmod +x "$T/srv/r.git/hooks/update"
+make kept
+up kept >/dev/null
+ask kept 'echo 1 >k; git add k; git commit -qm one' >/dev/null
+went() { grep -qE '^courier-kept-[0-9a-f]{8}$' "$S/kept/branch"; }
+yes 'a branch that a hook refuses' soon 20 went
+b=$(cat "$S/kept/branch")
+ask kept 'git checkout -q --detach; echo 2 >k; git add k; git commit -qm two' \
+    >/dev/null
+two() { [ "$(srv r log -1 --format=%s "$b")" = two ]; }
+yes 'a detached HEAD goes there, too' soon 20 two
+r=$(kill_ kept)
+is 'all is in one branch' "$(srv r for-each-ref --format='%(refname:short)' \
+    'refs/heads/courier-kept*')" "$b"
+
 # ---- refused ----
 up strict >/dev/null
 ask strict 'echo 1 >f; git add f; git commit -qm c; echo 2 >u' >/dev/null

@@ -102,6 +102,46 @@ is 'its number' "$(cat "$S/old/pr/number")" 3
 is "others' words stay" "$(pulls '.[2].title')" Theirs
 is 'no second one' "$(pulls length)" 3
 
+# ---- its branch is refused: the request is of the one beside ----
+make beside sync=turn
+up beside >/dev/null
+ask beside 'echo 1 >s; git add s; git commit -qm one' >/dev/null
+soon 20 at $R rev-parse -q --verify courier/beside
+at $R update-ref refs/heads/courier/beside "$(at $R commit-tree \
+    -p courier/beside -m theirs 'courier/beside^{tree}')"
+ask beside 'echo 2 >s; git add s; git commit -qm two' >/dev/null
+went() { grep -qE '^courier-beside-[0-9a-f]{8}$' "$S/beside/branch"; }
+yes 'branch says where the work went' soon 20 went
+b=$(cat "$S/beside/branch")
+is 'info.json says what was meant' \
+    "$(jq -r '.git.branch + " " + .git.meant' "$S/beside/info.json")" \
+    "$b courier/beside"
+soon 10 grep -q '^+2' "$S/beside/diff"
+like 'diff is of the work' "$(cat "$S/beside/diff")" '^\+2'
+ask beside 'echo 3 >s; git add s; git commit -qm three' >/dev/null
+three() { [ "$(tip $R "$b")" = three ]; }
+yes 'it goes on there' soon 20 three
+kill_ beside >/dev/null
+is 'a refused branch ends in a request' "$(pr beside)" created
+is 'of the one beside' "$(pulls '.[-1].head')" "$b"
+is 'there is one such branch' "$(at $R for-each-ref --format=x \
+    'refs/heads/courier-beside-*' | wc -l)" 1
+is 'the other keeps what it has' "$(tip $R courier/beside)" theirs
+
+# one whose request is open already, when somebody writes to its branch
+make two2
+up two2 >/dev/null
+ask two2 'echo 1 >t; git add t; git commit -qm one' >/dev/null
+ctl two2 pr >/dev/null
+is 'a request while it runs' "$(pr two2)" created
+at $R update-ref refs/heads/courier/two2 "$(at $R commit-tree \
+    -p courier/two2 -m theirs 'courier/two2^{tree}')"
+ask two2 'echo 2 >t; git add t; git commit -qm two' >/dev/null
+kill_ two2 >/dev/null
+is 'what came later has one, too' "$(pr two2)" created
+like 'of its branch' "$(pulls '.[-1].head')" '^courier-two2-'
+is 'which is the one told' "$(cat "$S/two2/pr/number")" "$(pulls length)"
+
 # ---- skipped ----
 make none
 make def branch=main
@@ -119,7 +159,7 @@ like 'says so' "$(jq -r .pr.reason "$S/noforge/info.json")" 'not on a forge'
 work off 'echo o >o'
 is 'pr = off' "$(cat "$S/off/pr/status")" ''
 no 'wait/pr can not come true' cat "$S/off/wait/pr"
-is 'none of them asked GitHub' "$(pulls length)" 3
+is 'none of them asked GitHub' "$(pulls length)" 6
 is 'with pr = off, pr by hand' "$(ctl off pr)" OK
 is 'works' "$(pr off)" created
 

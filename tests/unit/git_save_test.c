@@ -6,7 +6,7 @@ static char *export(const char *dir, int64_t max)
     AUTO_FREE char *d = at(dir);
     AUTO_FREE char *out = at("out");
 
-    return run_script(git_script_export(d, "courier/x", out, max));
+    return run_script(git_script_export(d, "courier/x", NULL, out, max));
 }
 
 static void saved(void **state)

@@ -33,7 +33,7 @@ static inline char *save(bool push)
     AUTO_FREE char *home = at("home");
 
     return run_script(
-        git_script_save(home, "courier/x", "it's from 'one'", push));
+        git_script_save(home, "courier/x", NULL, "it's from 'one'", push));
 }
 
 /* one line, with RESULT and WORDS that begin so */
