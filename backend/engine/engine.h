@@ -14,7 +14,8 @@
  *   keys.c      keys and secrets
  *   view.c      the texts shown; usage.c costs; wait.c
  *   job.c       the queue of jobs and the workers
- *   vm.c        jobs that make, pause, end a VM; endpoint.c where VMs live
+ *   vmstart.c   the job that makes a VM
+ *   vm.c        jobs that pause, resume it; endpoint.c where VMs live
  *   turn.c      jobs that run a turn or an exec; follow.c their output
  *   reconcile.c deadlines, the provider's list
  *   files.c     .files

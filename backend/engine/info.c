@@ -170,6 +170,23 @@ static const char *isolation(const struct sandbox *s)
     return !strcmp(s->backend, "e2b") ? "micro-VM of E2B" : "";
 }
 
+/* what the VM has, once the provider has told; memory in MiB */
+static json_t *size_of(struct db *d, const struct sandbox *s)
+{
+    sqlite3_stmt *q = db_query(
+        d, "SELECT vm_cpu,vm_memory FROM sandbox WHERE id=?", "i", s->id);
+    json_t *j = json_object();
+
+    if (db_row(d, q)) {
+        if (col_int(q, 0))
+            set_int(j, "cpu", col_int(q, 0));
+        if (col_int(q, 1))
+            set_int(j, "memory", col_int(q, 1));
+        db_done(q);
+    }
+    return j;
+}
+
 int view_info(struct courier *c, struct db *d, struct oid o, struct buf *out)
 {
     AUTO_FREE char *project = NULL;
@@ -195,6 +212,7 @@ int view_info(struct courier *c, struct db *d, struct oid o, struct buf *out)
     set_known(j, "backend", s.backend);
     set_known(j, "isolation", isolation(&s));
     set_known(j, "provider_id", s.vm);
+    json_object_set_new(j, "vm", size_of(d, &s));
     set_known(j, "tool", s.tool);
     set_known(j, "model", s.model);
     set_known(j, "session", s.session);

@@ -8,7 +8,7 @@
 
 #include "engine/engine.h"
 
-/* vm.c */
+/* vmstart.c, vm.c */
 int job_start(struct courier *c, struct job *j, int *delay_ms, struct err *e);
 int job_pause(struct courier *c, struct job *j, int *delay_ms, struct err *e);
 int job_resume(struct courier *c, struct job *j, int *delay_ms, struct err *e);

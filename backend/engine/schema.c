@@ -214,4 +214,9 @@ static const char schema_2[] =
     "ALTER TABLE sandbox ADD COLUMN"
     " pr_head TEXT NOT NULL DEFAULT '';"; /* whose request it is */
 
-const char *const engine_migrations[] = {schema_1, schema_2, NULL};
+/* what a VM really has, as the provider says; 0: it didn't say */
+static const char schema_3[] =
+    "ALTER TABLE sandbox ADD COLUMN vm_cpu INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sandbox ADD COLUMN vm_memory INTEGER NOT NULL DEFAULT 0;";
+
+const char *const engine_migrations[] = {schema_1, schema_2, schema_3, NULL};

@@ -8,11 +8,9 @@ struct db {
     sqlite3 *h;
     int error;
     char why[200];
-    /* prepared statements, open addressing by the address of their text */
-    struct slot {
-        const char *sql;
-        sqlite3_stmt *s;
-    } cache[CACHE_SLOTS];
+    /* prepared statements, open addressing by their text; of one that was
+     * needed while it was in use there are several */
+    sqlite3_stmt *cache[CACHE_SLOTS];
 };
 
 int db_errno(int code)
@@ -107,7 +105,7 @@ void db_close(struct db *d)
     if (!d)
         return;
     for (size_t i = 0; i < CACHE_SLOTS; i++)
-        sqlite3_finalize(d->cache[i].s);
+        sqlite3_finalize(d->cache[i]);
     sqlite3_close_v2(d->h);
     free(d);
 }
@@ -129,29 +127,25 @@ int db_script(struct db *d, const char *sql, struct err *e)
 
 static sqlite3_stmt *prepared(struct db *d, const char *sql)
 {
-    size_t at = (size_t)(((uintptr_t)sql >> 3) * 2654435761u) % CACHE_SLOTS;
+    size_t at = (size_t)(text_hash(sql, strlen(sql)) % CACHE_SLOTS);
 
     for (size_t i = 0; i < CACHE_SLOTS; i++) {
-        struct slot *s = &d->cache[(at + i) % CACHE_SLOTS];
+        sqlite3_stmt **s = &d->cache[(at + i) % CACHE_SLOTS];
         int rc;
 
-        if (s->sql == sql) {
-            if (!sqlite3_stmt_busy(s->s))
-                return s->s;
-            break; /* in use further up: a second one, not cached */
-        }
-        if (s->sql)
+        if (*s && !sqlite3_stmt_busy(*s) && !strcmp(sqlite3_sql(*s), sql))
+            return *s;
+        if (*s)
             continue;
-        rc = sqlite3_prepare_v3(d->h, sql, -1, SQLITE_PREPARE_PERSISTENT,
-                                &s->s, NULL);
+        rc = sqlite3_prepare_v3(d->h, sql, -1, SQLITE_PREPARE_PERSISTENT, s,
+                                NULL);
         if (rc != SQLITE_OK) {
             failed(d, rc);
             return NULL;
         }
-        s->sql = sql;
-        return s->s;
+        return *s;
     }
-    log_msg(LOG_ERR, "statement used while it is in use: %s", sql);
+    log_msg(LOG_ERR, "too many statements in use, at: %s", sql);
     failed(d, SQLITE_MISUSE);
     return NULL;
 }

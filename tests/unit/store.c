@@ -194,6 +194,29 @@ static void test_newer_version(void **state)
     *state = again;
 }
 
+/* a statement is known by what it says, not by where that stands; and may be
+ * begun again while it is in use further up */
+static void test_statements(void **state)
+{
+    struct db *d = store_reader(*state);
+    char sql[64];
+    int rows = 0;
+
+    for (int i = 0; i < 3000; i++) {
+        snprintf(sql, sizeof(sql), "SELECT %d", i % 700);
+        assert_int_equal(db_int(d, -1, sql, ""), i % 700);
+    }
+    for (int i = 0; i < 3; i++) {
+        sqlite3_stmt *q = db_query(d, "SELECT 1 UNION SELECT 2", "");
+
+        while (db_row(d, q)) {
+            assert_int_equal(db_int(d, -1, "SELECT 1 UNION SELECT 2", ""), 1);
+            rows++;
+        }
+    }
+    assert_int_equal(rows, 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +226,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_times_grow, setup, teardown),
         cmocka_unit_test_setup_teardown(test_streams, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newer_version, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_statements, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
