@@ -38,6 +38,25 @@ int path_real(const char *path, const char *avoid, struct buf *out);
 int config_paths_check(const struct courier *c, const char *list,
                        struct err *e);
 
+/*
+ * The texts of `config` that hold, the nearest first. The value of the first
+ * of keys (NULL-ended) that one of them has; one that speaks of a tool's model
+ * and the like, and means another tool than the one that counts, is passed
+ * over. NULL, or owned and *at: whose it is.
+ */
+struct config_level {
+    const char *name; /* "sandbox", "project", ...; static */
+    char *text;       /* NULL: none; owned by who made it */
+    size_t n;
+};
+char *config_pick(const struct config_level *v, size_t n,
+                  const char *const *keys, size_t *at);
+/* the project's and the root's; texts owned by the caller */
+size_t config_levels_above(struct db *d, int64_t project,
+                           struct config_level v[2]);
+/* where none is named */
+char *config_default_tool(struct db *d, int64_t project);
+
 /* the tool of that name exists: -EINVAL "no tool 'x' in tools/" */
 int config_tool_check(struct db *d, const char *tool, struct err *e);
 /* "high", or pairs "model:effort": the effort for this model, "" if none */

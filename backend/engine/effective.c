@@ -8,14 +8,6 @@
 
 /* ---- the chain of documents ---- */
 
-static char *own(struct db *d, struct oid o, const char *key)
-{
-    size_t n = 0;
-    AUTO_FREE char *text = doc_text(d, o, "config", &n);
-
-    return text ? config_find(text, n, key) : NULL;
-}
-
 static int64_t project_of(struct db *d, struct oid o)
 {
     switch (o.kind) {
@@ -38,25 +30,100 @@ static const char *const place[OBJ_KINDS] = {
     [OBJ_RUN] = "run",
 };
 
+/* what is said of one tool is nothing to another */
+static bool of_one_tool(const char *key)
+{
+    static const char *const list[] = {"model",         "designer_model",
+                                       "checker_model", "thinking",
+                                       "template",      NULL};
+
+    return text_is_word(key, list);
+}
+
+/* the tool that the levels from k upwards name, or NULL */
+static char *tool_from(const struct config_level *v, size_t n, size_t k)
+{
+    for (; k < n; k++) {
+        char *t = v[k].text ? config_find(v[k].text, v[k].n, "tool") : NULL;
+
+        if (t)
+            return t;
+    }
+    return NULL;
+}
+
+static bool means_other(const struct config_level *v, size_t n, size_t k)
+{
+    AUTO_FREE char *mine = tool_from(v, n, k), *counts = tool_from(v, n, 0);
+
+    return mine && counts && strcmp(mine, counts);
+}
+
+char *config_pick(const struct config_level *v, size_t n,
+                  const char *const *keys, size_t *at)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (const char *const *k = keys; *k && v[i].text; k++) {
+            char *value = config_find(v[i].text, v[i].n, *k);
+
+            if (!value)
+                continue;
+            *at = i;
+            if (!of_one_tool(*k) || !means_other(v, n, i))
+                return value;
+            free(value);
+        }
+    }
+    return NULL;
+}
+
+/* the documents from o upwards; at most 3 */
+static size_t levels_of(struct db *d, struct oid o, int64_t project,
+                        struct config_level v[3])
+{
+    struct oid at[] = {o, oid(OBJ_PROJECT, project), root_oid()};
+    size_t n = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(at); i++) {
+        if ((i == 1 && (!project || o.kind == OBJ_PROJECT)) ||
+            (i == 2 && o.kind == OBJ_ROOT))
+            continue;
+        v[n].name = place[at[i].kind];
+        v[n].text = doc_text(d, at[i], "config", &v[n].n);
+        n++;
+    }
+    return n;
+}
+
+static void levels_clear(struct config_level *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(v[i].text);
+}
+
+size_t config_levels_above(struct db *d, int64_t project,
+                           struct config_level v[2])
+{
+    struct config_level all[3];
+    size_t n = levels_of(d, oid(OBJ_PROJECT, project), project, all);
+
+    memcpy(v, all, 2 * sizeof(*v));
+    return n;
+}
+
 /* the value in the documents from o upwards, or NULL */
 static char *chain(struct db *d, struct oid o, int64_t project,
                    const char *key, const char **from)
 {
-    struct oid at[] = {o, oid(OBJ_PROJECT, project), root_oid()};
+    const char *const keys[] = {key, NULL};
+    struct config_level v[3];
+    size_t n = levels_of(d, o, project, v), at = 0;
+    char *value = config_pick(v, n, keys, &at);
 
-    for (size_t i = 0; i < ARRAY_LEN(at); i++) {
-        char *v;
-
-        if ((i == 1 && (!project || o.kind == OBJ_PROJECT)) ||
-            (i == 2 && o.kind == OBJ_ROOT))
-            continue;
-        v = own(d, at[i], key);
-        if (v) {
-            *from = place[at[i].kind];
-            return v;
-        }
-    }
-    return NULL;
+    if (value)
+        *from = v[at].name;
+    levels_clear(v, n);
+    return value;
 }
 
 char *config_of(struct db *d, struct oid o, const char *key)
@@ -83,7 +150,7 @@ int config_tool_check(struct db *d, const char *tool, struct err *e)
     return err_set(e, EINVAL, "no tool '%s' in tools/", shown);
 }
 
-static char *default_tool(struct db *d, int64_t project)
+char *config_default_tool(struct db *d, int64_t project)
 {
     struct tool *t = NULL;
     bool claude = tool_get(d, "claude", &t, NULL) == 0 &&
@@ -123,7 +190,7 @@ static char *fallback(struct db *d, const struct sandbox *s, const char *key,
 
     *from = "default";
     if (!strcmp(key, "tool"))
-        return default_tool(d, s->project);
+        return config_default_tool(d, s->project);
     if (!strcmp(key, "branch")) {
         AUTO_FREE char *repo = config_value(d, s, "repo", NULL);
 
@@ -147,8 +214,8 @@ static char *fallback(struct db *d, const struct sandbox *s, const char *key,
 
 /* ---- what holds ---- */
 
-static const char *const places[] = {"sandbox", "project", "root",
-                                     "default", "tool",    "run"};
+static const char *const places[] = {"sandbox", "project", "root", "default",
+                                     "tool",    "run",     "step"};
 
 static const char *static_place(const char *s)
 {

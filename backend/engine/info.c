@@ -236,9 +236,8 @@ static json_t *steps_of(struct db *d, int64_t run)
     sqlite3_stmt *q = db_query(
         d,
         "SELECT t.name,t.role,t.round,t.status,t.verdict,t.score,t.reason,"
-        "t.started,t.ended,coalesce(s.name,''),coalesce(s.tool,''),"
-        "coalesce(s.model,'') FROM step t LEFT JOIN sandbox s ON "
-        "s.id=t.sandbox WHERE t.run=? ORDER BY t.id",
+        "t.started,t.ended,coalesce(s.name,''),t.tool,t.model FROM step t "
+        "LEFT JOIN sandbox s ON s.id=t.sandbox WHERE t.run=? ORDER BY t.id",
         "i", run);
     json_t *all = json_array();
 

@@ -1,6 +1,7 @@
 #include "engine/inject.h"
 
 #include "engine/jobs.h"
+#include "engine/run.h"
 
 #include <time.h>
 
@@ -90,8 +91,17 @@ bool inject_has_system_prompt(struct db *d, const struct sandbox *s)
 
 struct place {
     struct buf *tar;
-    const char *from, *to; /* prefix to take off, and to put before */
+    const char *from, *to;     /* prefix to take off, and to put before */
+    const struct outfit *only; /* of skills; NULL: all */
 };
+
+/* is it of a skill that is wanted there? */
+static bool wanted(const struct outfit *only, const char *rest)
+{
+    AUTO_FREE char *name = xmemdup0(rest, strcspn(rest, "/"));
+
+    return !only || outfit_has(only, name);
+}
 
 static void add_doc(void *arg, const char *path, unsigned mode, const void *p,
                     size_t n)
@@ -100,47 +110,46 @@ static void add_doc(void *arg, const char *path, unsigned mode, const void *p,
     AUTO_FREE char *full = NULL;
     size_t skip = strlen(w->from);
 
-    if (strncmp(path, w->from, skip) || path[skip] != '/')
+    if (strncmp(path, w->from, skip) || path[skip] != '/' ||
+        !wanted(w->only, path + skip + 1))
         return;
     full = xasprintf("%s%s%s", w->to, *w->to ? "/" : "", path + skip + 1);
     tar_file(w->tar, full, mode ? mode : 0600, p, n);
 }
 
-static void add_dir(struct db *d, struct oid project, struct buf *tar,
-                    const char *from, const char *to)
-{
-    struct place w = {tar, from, to};
-
-    if (to)
-        doc_each(d, project, from, add_doc, &w);
-}
-
 /* the project's instructions, and what was learned so far */
-static void add_memory(struct db *d, const struct sandbox *s,
-                       const struct tool *t, struct buf *tar)
+static void memory_text(struct db *d, const struct sandbox *s, struct buf *b)
 {
     struct oid project = oid(OBJ_PROJECT, s->project);
     size_t n = 0, m = 0;
     AUTO_FREE char *text = doc_text(d, project, "CLAUDE.md", &n);
-    AUTO_FREE char *path = NULL, *learned = NULL, *to = NULL;
-    AUTO_BUF struct buf b = {0};
+    AUTO_FREE char *path = NULL, *learned = NULL;
     int64_t v = db_int(d, 0, "SELECT learn_active FROM project WHERE id=?",
                        "i", s->project);
 
-    if (!t->memory_file || !*t->memory_file)
-        return;
     if (v) {
         path = xasprintf("learnings/versions/%lld.md", (long long)v);
         learned = doc_text(d, project, path, &m);
     }
     if (text && n)
-        buf_add(&b, text, n);
+        buf_add(b, text, n);
     if (learned && m) {
-        if (b.n && b.p[b.n - 1] != '\n')
-            buf_addc(&b, '\n');
-        buf_addf(&b, "%s# Learnings\n\n", b.n ? "\n" : "");
-        buf_add(&b, learned, m);
+        if (b->n && b->p[b->n - 1] != '\n')
+            buf_addc(b, '\n');
+        buf_addf(b, "%s# Learnings\n\n", b->n ? "\n" : "");
+        buf_add(b, learned, m);
     }
+}
+
+static void add_memory(struct db *d, const struct sandbox *s,
+                       const struct tool *t, struct buf *tar)
+{
+    AUTO_BUF struct buf b = {0};
+    AUTO_FREE char *to = NULL;
+
+    if (!t->memory_file || !*t->memory_file)
+        return;
+    memory_text(d, s, &b);
     if (!b.n)
         return;
     to = xasprintf("%s%s", repo_wanted(d, s) ? BESIDE : "", t->memory_file);
@@ -150,13 +159,53 @@ static void add_memory(struct db *d, const struct sandbox *s,
 /* what the agent looks for in its home, or in the repository beside the work:
  * there it waits for the clone, which never replaces a file by ours */
 static void add_for_agent(struct db *d, const struct sandbox *s,
-                          const char *from, const char *to, struct buf *tar)
+                          const char *from, const char *to,
+                          const struct outfit *only, struct buf *tar)
 {
-    bool beside = to && !strncmp(to, ".claude/", 8) && repo_wanted(d, s);
-    AUTO_FREE char *path =
-        to ? xasprintf("%s%s", beside ? BESIDE : "", to) : NULL;
+    bool beside = !strncmp(to, ".claude/", 8) && repo_wanted(d, s);
+    AUTO_FREE char *path = xasprintf("%s%s", beside ? BESIDE : "", to);
+    struct place w = {tar, from, path, only};
 
-    add_dir(d, oid(OBJ_PROJECT, s->project), tar, from, path);
+    doc_each(d, oid(OBJ_PROJECT, s->project), from, add_doc, &w);
+}
+
+/* a tool that looks for skills nowhere is told where they are */
+static void add_tool(struct db *d, const struct sandbox *s,
+                     const struct tool *t, const struct outfit *o,
+                     struct buf *tar)
+{
+    add_memory(d, s, t, tar);
+    if (t->skills_dir)
+        add_for_agent(d, s, "skills", t->skills_dir, o, tar);
+    else if (o->skills)
+        add_for_agent(d, s, "skills", SKILLS_DIR, o, tar);
+    if (t->commands_dir)
+        add_for_agent(d, s, "commands", t->commands_dir, NULL, tar);
+}
+
+/* for all tools that will work there; the last word is of its own */
+static int add_tools(struct db *d, const struct sandbox *s, struct buf *tar,
+                     struct err *e)
+{
+    struct outfit o;
+    size_t n = 0;
+    int r = 0;
+
+    outfit_get(d, s, &o);
+    while (o.tools[n])
+        n++;
+    while (r == 0 && n--) {
+        struct tool *t = NULL;
+
+        r = tool_get(d, o.tools[n], &t, e);
+        if (r == 0)
+            add_tool(d, s, t, &o, tar);
+        else if (n) /* the step that it is of says so */
+            r = 0;
+        tool_free(t);
+    }
+    outfit_clear(&o);
+    return r;
 }
 
 static int unpack(const struct e2b_target *t, const struct buf *tar,
@@ -199,20 +248,16 @@ int inject_files(struct courier *c, const struct sandbox *s,
     struct oid project = oid(OBJ_PROJECT, s->project);
     AUTO_BUF struct buf tar = {0};
     AUTO_FREE char *prompt = NULL;
-    struct tool *tool = NULL;
+    struct place home = {&tar, "home", "", NULL};
     size_t n = 0;
-    int r = tool_get(d, s->tool, &tool, e);
+    int r = add_tools(d, s, &tar, e);
 
     if (r < 0)
         return r;
-    add_memory(d, s, tool, &tar);
-    add_for_agent(d, s, "skills", tool->skills_dir, &tar);
-    add_for_agent(d, s, "commands", tool->commands_dir, &tar);
-    add_dir(d, project, &tar, "home", ""); /* last: it may replace those */
+    doc_each(d, project, "home", add_doc, &home); /* it may replace those */
     prompt = doc_text(d, project, "system-prompt.md", &n);
     if (prompt && n)
         tar_file(&tar, ".courier/system-prompt.md", 0600, prompt, n);
-    tool_free(tool);
     if (!tar.n)
         return 0;
     tar_end(&tar);

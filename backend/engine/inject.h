@@ -11,6 +11,8 @@
 #define VM_HOME "/home/user"
 #define VM_OWN VM_HOME "/.courier" /* ours, in the VM */
 #define VM_SYSTEM_PROMPT VM_OWN "/system-prompt.md"
+/* below the home: skills for a tool that looks for them nowhere */
+#define SKILLS_DIR ".courier/skills"
 
 /* the directory where the agent works; static */
 const char *vm_workdir(struct db *d, const struct sandbox *s);

@@ -93,6 +93,12 @@ void tx_run_status(struct tx *tx, int64_t id, const char *to,
     if (run_ended(to))
         db_exec(tx->db, "UPDATE run SET ended=?,want='' WHERE id=?", "ii",
                 tx->now_ms, id);
+    if (!strcmp(from, "paused"))
+        db_exec(tx->db, "UPDATE pause SET ended=? WHERE run=? AND ended=0",
+                "ii", tx->now_ms, id);
+    if (!strcmp(to, "paused"))
+        db_exec(tx->db, "INSERT INTO pause(run,started) VALUES(?,?)", "ii", id,
+                tx->now_ms);
     if (strcmp(from, to))
         tx_event(tx, project_of(tx, id), oid(OBJ_RUN, id), "run",
                  json_pack("{s:s,s:s,s:s}", "from", from, "to", to, "reason",
@@ -122,65 +128,7 @@ char *run_pr_setting(struct db *d, int64_t run)
     return v ? v : xstrdup("");
 }
 
-/* ---- what a step is ---- */
-
-/* a persona as it was when the run was made, else as it is */
-static char *persona_text(struct db *d, const struct run *r, const char *name,
-                          size_t *n)
-{
-    AUTO_FREE char *path = xasprintf("personas/%s", name);
-    char *text = doc_text(d, oid(OBJ_RUN, r->id), path, n);
-
-    return text ? text : doc_text(d, oid(OBJ_PROJECT, r->project), path, n);
-}
-
-static void over(char **own, const char *persona)
-{
-    if (!*own && persona)
-        *own = xstrdup(persona);
-}
-
-int step_part(struct db *d, const struct run *r, size_t pos, struct part *out,
-              struct err *e)
-{
-    const struct part *own = &r->wf.steps[pos].part;
-    struct part p = {0};
-    int rc = 0;
-
-    if (own->persona) {
-        size_t n = 0;
-        AUTO_FREE char *text = persona_text(d, r, own->persona, &n);
-
-        if (!text)
-            return err_set(e, ENOENT, "step %s: there is no persona '%s'",
-                           r->wf.steps[pos].name, own->persona);
-        rc = persona_parse(text, n, false, &p, e);
-        if (rc < 0)
-            return rc;
-    }
-    *out = (struct part){
-        .role = xstrdup(own->role),
-        .tool = xstrdup(own->tool),
-        .model = xstrdup(own->model),
-        .thinking = xstrdup(own->thinking),
-        .skills = xstrdup(own->skills),
-    };
-    over(&out->role, p.role);
-    over(&out->tool, p.tool);
-    over(&out->model, p.model);
-    over(&out->thinking, p.thinking);
-    over(&out->skills, p.skills);
-    if (!out->role)
-        out->role = xstrdup("custom");
-    if (p.instructions && own->instructions)
-        out->instructions =
-            xasprintf("%s\n\n%s", p.instructions, own->instructions);
-    else
-        out->instructions =
-            xstrdup(own->instructions ? own->instructions : p.instructions);
-    part_clear(&p);
-    return 0;
-}
+/* ---- create ---- */
 
 /* a run keeps the personas that it began with, as its workflow */
 static void keep_personas(struct tx *tx, const struct run *r)
@@ -192,13 +140,11 @@ static void keep_personas(struct tx *tx, const struct run *r)
         if (!name)
             continue;
         path = xasprintf("personas/%s", name);
-        text = persona_text(tx->db, r, name, NULL);
+        text = run_persona(tx->db, r, name, NULL);
         if (text)
             tx_doc_seed(tx, oid(OBJ_RUN, r->id), path, text);
     }
 }
-
-/* ---- create ---- */
 
 /* key=value words that are settings of its sandboxes */
 static int own_settings(struct tx *tx, const struct args *a, struct buf *cfg,
@@ -282,6 +228,34 @@ static void run_begin(struct tx *tx, struct courier *c, int64_t id)
         tx_job(tx, c, 0, id, "run", "run", "");
 }
 
+/* a skill that is nowhere is told: it may still be the repository's own */
+static void miss_skills(struct tx *tx, const struct run *r, size_t pos,
+                        const char *skills)
+{
+    AUTO_FREE char *copy = xstrdup(skills);
+    char *save = NULL;
+    AUTO_FREE char *path = object_path(tx->db, oid(OBJ_RUN, r->id));
+    AUTO_FREE char *repo = config_find(r->config, strlen(r->config), "repo");
+
+    if (!repo)
+        repo = config_of(tx->db, oid(OBJ_PROJECT, r->project), "repo");
+    if (*repo)
+        return;
+    for (char *w = strtok_r(copy, ", \t\n", &save); w;
+         w = strtok_r(NULL, ", \t\n", &save)) {
+        AUTO_FREE char *why =
+            xasprintf("step %s names the skill '%.60s', which is not in "
+                      "skills/",
+                      r->wf.steps[pos].name, w);
+
+        if (!db_int(tx->db, 0,
+                    "SELECT 1 FROM doc WHERE kind=? AND owner=? AND "
+                    "instr(path,'skills/'||?||'/') LIMIT 1",
+                    "iis", (int64_t)OBJ_PROJECT, r->project, w))
+            tx_error(tx, r->project, path ? path : "", why);
+    }
+}
+
 /* every step must be able to begin: its persona and tool are there */
 static int take_steps(struct tx *tx, int64_t id, struct err *e)
 {
@@ -294,6 +268,8 @@ static int take_steps(struct tx *tx, int64_t id, struct err *e)
         rc = step_part(tx->db, &r, i, &p, e);
         if (rc == 0 && p.tool)
             rc = config_tool_check(tx->db, p.tool, e);
+        if (rc == 0 && p.skills)
+            miss_skills(tx, &r, i, p.skills);
         part_clear(&p);
     }
     if (rc == 0)

@@ -8,6 +8,7 @@
  *   run.c       the row; commands: create, cancel, pause, ...
  *   rundrive.c  the job: waits for turns, ends sandboxes, ends the run
  *   runstep.c   a step begins
+ *   runpart.c   what the agent of a step is, and needs
  *   runjudge.c  what an answer means; parallel attempts
  *   runtext.c   what the agents are told, and what is read from their answers
  *   runpr.c     what its pull request says
@@ -48,16 +49,41 @@ void run_pr_body(struct db *d, int64_t run, struct buf *out);
 void tx_runs_end(struct tx *tx, struct courier *c, struct oid o,
                  const char *reason, const char *backend);
 
-/* the parts of a step, its persona's filled in; free with part_clear */
+/* runpart.c: the parts of a step, its persona's filled in; free with
+ * part_clear */
 int step_part(struct db *d, const struct run *r, size_t pos, struct part *out,
               struct err *e);
+/* a persona as it was when the run was made, else as it is; owned */
+char *run_persona(struct db *d, const struct run *r, const char *name,
+                  size_t *n);
+/* what a sandbox is to be for a part, as its own settings, the run's, the
+ * project's, root's and the tool's say; free with settings_clear */
+struct settings {
+    struct setting {
+        char *value;      /* "" if there is none */
+        const char *from; /* static */
+        bool own;         /* the sandbox must be told: it is of its run */
+    } tool, model, thinking;
+};
+int part_settings(struct db *d, const struct run *r, const struct part *p,
+                  struct settings *out, struct err *e);
+void settings_clear(struct settings *s);
+/* what a sandbox must have for all steps that it serves; any sandbox */
+struct outfit {
+    char **tools;  /* NULL-ended, its own first */
+    char **skills; /* NULL-ended; NULL: all */
+};
+void outfit_get(struct db *d, const struct sandbox *s, struct outfit *out);
+bool outfit_has(const struct outfit *o, const char *skill);
+void outfit_clear(struct outfit *o);
 /* index of the step's row name: "01-design", "01-design.2" */
 void step_name(const struct run *r, size_t pos, int round, char out[96]);
 
 /* runtext.c: pure */
 struct told {
     const char *role, *instructions, *skills, *task, *feedback;
-    const char *earlier; /* outputs of the steps before, or "" */
+    const char *skills_at; /* where they are; NULL: the tool knows */
+    const char *earlier;   /* outputs of the steps before, or "" */
     int round, max;
     bool known; /* this agent was told the task in this conversation */
 };

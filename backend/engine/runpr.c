@@ -47,10 +47,8 @@ static void step_table(struct db *d, int64_t run, struct buf *out)
 {
     sqlite3_stmt *q = db_query(
         d,
-        "SELECT t.name,t.role,coalesce(s.tool,''),coalesce(s.model,''),"
-        "CASE WHEN t.verdict<>'' THEN t.verdict ELSE t.status END,t.score "
-        "FROM step t LEFT JOIN sandbox s ON s.id=t.sandbox WHERE t.run=? "
-        "ORDER BY t.id",
+        "SELECT name,role,tool,model,CASE WHEN verdict<>'' THEN verdict ELSE "
+        "status END,score FROM step WHERE run=? ORDER BY id",
         "i", run);
 
     buf_adds(out, "## Steps\n\n| step | role | tool | model | result | score "

@@ -3,6 +3,7 @@
 
 #include "engine/command.h"
 #include "engine/config.h"
+#include "engine/inject.h"
 
 enum { CONTEXT_MAX = 24 * 1024 /* bytes of an earlier step's answer */ };
 
@@ -68,15 +69,30 @@ static void other_attempts(struct drive *d, struct buf *b)
     }
 }
 
+/* does its tool look for skills by itself? */
+static bool seeks_skills(struct drive *d)
+{
+    AUTO_FREE char *name = db_text(
+        d->tx->db, "SELECT tool FROM step WHERE id=?", "i", num(d, "step"));
+    struct tool *t = NULL;
+    bool seeks = !name || tool_get(d->tx->db, name, &t, NULL) < 0 ||
+                 (t->skills_dir && *t->skills_dir);
+
+    tool_free(t);
+    return seeks;
+}
+
 static char *tell(struct drive *d, const struct part *p, bool known)
 {
     const struct wf_loop *loop = loop_of(d);
     AUTO_BUF struct buf earlier = {0};
     bool judges = role_judges(p->role);
+    bool seeks = seeks_skills(d);
     struct told t = {
         .role = p->role,
         .instructions = p->instructions,
         .skills = p->skills,
+        .skills_at = seeks ? NULL : VM_HOME "/" SKILLS_DIR,
         .task = d->r->prompt,
         .feedback = judges              ? ""
                     : *word(d, "fresh") ? word(d, "fresh")
@@ -142,57 +158,22 @@ static void write_mark(struct drive *d, const char *name, bool again)
 
 /* ---- the sandbox ---- */
 
-static char *non_empty(char *v)
-{
-    if (v && *v)
-        return v;
-    free(v);
-    return NULL;
-}
-
-/* a setting of the run itself, NULL if it has none */
-static char *run_setting(struct drive *d, const char *key)
-{
-    return non_empty(config_find(d->r->config, strlen(d->r->config), key));
-}
-
-static char *project_setting(struct drive *d, const char *key)
-{
-    return non_empty(
-        config_of(d->tx->db, oid(OBJ_PROJECT, d->r->project), key));
-}
-
-/* the model of a part: its own, else what the settings give its role */
-static char *model_of(struct drive *d, const struct part *p)
-{
-    const char *key =
-        !strcmp(p->role, "designer") ? "designer_model"
-        : !strcmp(p->role, "checker") || !strcmp(p->role, "reviewer")
-            ? "checker_model"
-            : NULL;
-    char *v = xstrdup(p->model);
-
-    if (!v && key)
-        v = run_setting(d, key);
-    if (!v)
-        v = run_setting(d, "model");
-    if (!v && key)
-        v = project_setting(d, key);
-    return v;
-}
-
 /* the settings of a step's sandbox: the run's own, then the step's */
-static void step_config(struct drive *d, const struct part *p, struct buf *cfg)
+static void step_config(struct drive *d, const struct settings *s,
+                        struct buf *cfg)
 {
-    AUTO_FREE char *model = model_of(d, p);
+    static const char *const told[] = {"model", "thinking"};
+    const struct setting *v[] = {&s->model, &s->thinking};
 
     buf_adds(cfg, d->r->config);
-    if (p->tool)
-        config_set(cfg, "tool", p->tool);
-    if (model)
-        config_set(cfg, "model", model);
-    if (p->thinking)
-        config_set(cfg, "thinking", p->thinking);
+    if (s->tool.own)
+        config_set(cfg, "tool", s->tool.value);
+    for (size_t i = 0; i < ARRAY_LEN(told); i++) {
+        AUTO_FREE char *other = config_find(cfg->p, cfg->n, told[i]);
+
+        if (v[i]->own || other) /* which is for another tool */
+            config_set(cfg, told[i], v[i]->value);
+    }
     config_set(cfg, "branch", d->r->branch);
     config_set(cfg, "when_done", "keep");
     config_set(cfg, "pr", "off");
@@ -217,7 +198,7 @@ static char *free_name(struct drive *d)
     return name;
 }
 
-static int make_vm(struct drive *d, const struct part *p, struct err *e)
+static int make_vm(struct drive *d, const struct settings *s, struct err *e)
 {
     AUTO_FREE char *name = free_name(d), *made = NULL, *why = NULL;
     AUTO_BUF struct buf cfg = {0};
@@ -227,7 +208,7 @@ static int make_vm(struct drive *d, const struct part *p, struct err *e)
 
     if (r < 0)
         return r;
-    step_config(d, p, &cfg);
+    step_config(d, s, &cfg);
     r = tx_doc_put(tx, oid(OBJ_SANDBOX, id), "config", cfg.p, cfg.n, e);
     if (r < 0)
         return r;
@@ -244,11 +225,10 @@ static int make_vm(struct drive *d, const struct part *p, struct err *e)
     return 0;
 }
 
-static void set_setting(json_t *cfg, const char *key, const char *value)
+static void set_setting(json_t *cfg, const char *key, const struct setting *v)
 {
-    if (value)
-        json_object_set_new(
-            cfg, key, json_pack("{s:s,s:s}", "value", value, "from", "step"));
+    json_object_set_new(
+        cfg, key, json_pack("{s:s,s:s}", "value", v->value, "from", v->from));
 }
 
 /* what it has in mind of this step: the id of its conversation, or NULL */
@@ -261,56 +241,53 @@ static const char *session_of(struct drive *d)
 }
 
 /* the sandbox plays another part now: its tool, model and conversation */
-static int take_part(struct drive *d, const struct part *p, struct err *e)
+static void take_part(struct drive *d, const struct settings *s)
 {
     struct tx *tx = d->tx;
     int64_t vm = num(d, "vm");
-    AUTO_FREE char *old = NULL, *dump = NULL, *name = NULL;
-    AUTO_FREE char *model = model_of(d, p), *thinking = xstrdup(p->thinking);
-    struct tool *t = NULL;
-    json_t *cfg;
-    int r;
+    AUTO_FREE char *old =
+        db_text(tx->db, "SELECT config FROM sandbox WHERE id=?", "i", vm);
+    AUTO_FREE char *dump = NULL;
+    json_t *cfg = json_loads(old ? old : "{}", 0, NULL);
+    struct err e = {0};
 
-    name = xstrdup(p->tool);
-    if (!name)
-        name = run_setting(d, "tool");
-    if (!name)
-        name = project_setting(d, "tool");
-    if (!name)
-        name = db_text(tx->db, "SELECT tool FROM sandbox WHERE id=?", "i", vm);
-    r = tool_get(tx->db, name, &t, e);
-    if (r < 0)
-        return r;
-    if (!thinking)
-        thinking = run_setting(d, "thinking");
-    old = db_text(tx->db, "SELECT config FROM sandbox WHERE id=?", "i", vm);
-    cfg = json_loads(old ? old : "{}", 0, NULL);
     if (!cfg)
         cfg = json_object();
-    set_setting(cfg, "tool", name);
-    set_setting(cfg, "model", model ? model : t->model ? t->model : "");
-    set_setting(cfg, "thinking",
-                thinking      ? thinking
-                : t->thinking ? t->thinking
-                              : "");
+    set_setting(cfg, "tool", &s->tool);
+    set_setting(cfg, "model", &s->model);
+    set_setting(cfg, "thinking", &s->thinking);
     dump = json_dumps(cfg, JSON_COMPACT);
     json_decref(cfg);
     tx_bill(tx, vm);
     db_exec(tx->db,
             "UPDATE sandbox SET tool=?,model=?,session=?,step=?,config=? "
             "WHERE id=?",
-            "sssisi", name,
-            model      ? model
-            : t->model ? t->model
-                       : "",
-            session_of(d), num(d, "step"), dump, vm);
-    tool_free(t);
+            "sssisi", s->tool.value, s->model.value, session_of(d),
+            num(d, "step"), dump, vm);
     /* each step has the whole of its time */
-    if (tx_expires(tx, d->c, vm, "", e) < 0)
-        log_msg(LOG_DEBUG, "run %s: %s", d->r->name, e->text);
+    if (tx_expires(tx, d->c, vm, "", &e) < 0)
+        log_msg(LOG_DEBUG, "run %s: %s", d->r->name, e.text);
     tx_touch(tx, d->r->project, oid(OBJ_SANDBOX, vm),
              ASPECT_BRANCH | ASPECT_DOCS);
-    return 0;
+}
+
+/* who does the step, whatever its sandbox does later */
+static int settle_part(struct drive *d, const struct part *p, bool reuse,
+                       struct err *e)
+{
+    struct settings s;
+    int r = part_settings(d->tx->db, d->r, p, &s, e);
+
+    if (r < 0)
+        return r;
+    if (reuse)
+        take_part(d, &s);
+    else
+        r = make_vm(d, &s, e);
+    db_exec(d->tx->db, "UPDATE step SET tool=?,model=? WHERE id=?", "ssi",
+            s.tool.value, s.model.value, num(d, "step"));
+    settings_clear(&s);
+    return r;
 }
 
 /* ---- begin ---- */
@@ -373,7 +350,7 @@ static bool begin_part(struct drive *d, const struct part *p)
         new_row(d, p);
     put(d, "asked", 0);
     put(d, "again", 0);
-    if ((reuse ? take_part(d, p, &e) : make_vm(d, p, &e)) < 0)
+    if (settle_part(d, p, reuse, &e) < 0)
         drive_fail(d, e.text);
     else
         deliver(d, p, again);

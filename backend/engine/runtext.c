@@ -28,7 +28,11 @@ char *run_prompt(const struct told *t)
         if (t->instructions && *t->instructions)
             buf_addf(&b, "%s\n\n", t->instructions);
         if (t->skills && *t->skills)
-            buf_addf(&b, "Use these of your skills: %s\n\n", t->skills);
+            buf_addf(&b, "Use these of your skills: %s%s%s\n\n", t->skills,
+                     t->skills_at ? "; each is described in SKILL.md of its "
+                                    "directory below "
+                                  : "",
+                     t->skills_at ? t->skills_at : "");
         buf_addf(&b, "# The task\n\n%s\n", t->task);
     } else {
         buf_addf(&b, "This is round %d of at most %d.\n", t->round, t->max);

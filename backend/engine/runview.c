@@ -99,6 +99,7 @@ static const char style[] =
     ".line { stroke: #dddddd } .waits { fill: #d8d8d8 }\n"
     ".completed { fill: #2e8b57 } .running { fill: #2f6fb3 }\n"
     ".failed { fill: #c0392b } .cancelled, .pending { fill: #8a8a8a }\n"
+    ".paused { fill: #d9a520 }\n"
     "@media (prefers-color-scheme: dark) {\n"
     "svg { background: #1b1b1b } text { fill: #dddddd }\n"
     ".dim { fill: #9a9a9a } .line { stroke: #3a3a3a }\n"
@@ -140,19 +141,25 @@ static int64_t at(const struct scale *s, int64_t ms)
     return LEFT + (ms - s->from) * WIDTH / (s->to - s->from);
 }
 
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static void scale_get(struct db *d, int64_t run, struct scale *s)
 {
     sqlite3_stmt *q = db_query(
         d,
         "SELECT min(t.started),max(max(t.started,t.ended)),count(*),"
         "(SELECT max(max(m.started,m.ended)) FROM message m JOIN sandbox s ON "
-        "s.id=m.sandbox WHERE s.run=?1) FROM step t WHERE run=?1",
+        "s.id=m.sandbox WHERE s.run=?1),(SELECT max(max(started,ended)) FROM "
+        "pause WHERE run=?1) FROM step t WHERE run=?1",
         "i", run);
 
     memset(s, 0, sizeof(*s));
     if (db_row(d, q)) {
         s->from = col_int(q, 0);
-        s->to = col_int(q, 1) > col_int(q, 3) ? col_int(q, 1) : col_int(q, 3);
+        s->to = later(col_int(q, 1), later(col_int(q, 3), col_int(q, 4)));
         s->rows = col_int(q, 2);
         db_done(q);
     }
@@ -176,27 +183,61 @@ struct span {
     int64_t from, to; /* to 0: not ended */
 };
 
-/* when the agents of the run were at work */
-static struct span *work_of(struct db *d, int64_t run, size_t *n)
-{
-    sqlite3_stmt *q = db_query(
-        d,
-        "SELECT m.started,m.ended FROM message m JOIN sandbox s ON "
-        "s.id=m.sandbox WHERE s.run=? AND s.run<>0 AND m.started<>0 ORDER BY "
-        "m.started",
-        "i", run);
-    struct span *v = NULL;
+struct spans {
+    struct span *v;
+    size_t n;
+};
 
-    *n = 0;
+static struct spans spans_of(struct db *d, sqlite3_stmt *q)
+{
+    struct spans s = {0};
+
     while (db_row(d, q)) {
-        v = xrealloc(v, (*n + 1) * sizeof(*v));
-        v[(*n)++] = (struct span){col_int(q, 0), col_int(q, 1)};
+        s.v = xrealloc(s.v, (s.n + 1) * sizeof(*s.v));
+        s.v[s.n++] = (struct span){col_int(q, 0), col_int(q, 1)};
     }
-    return v;
+    return s;
+}
+
+/* when the agents of the run were at work */
+static struct spans work_of(struct db *d, int64_t run)
+{
+    return spans_of(
+        d, db_query(d,
+                    "SELECT m.started,m.ended FROM message m JOIN sandbox s "
+                    "ON s.id=m.sandbox WHERE s.run=? AND s.run<>0 AND "
+                    "m.started<>0 ORDER BY m.started",
+                    "i", run));
+}
+
+/* when it stood still */
+static struct spans pauses_of(struct db *d, int64_t run)
+{
+    return spans_of(
+        d,
+        db_query(d, "SELECT started,ended FROM pause WHERE run=? ORDER BY id",
+                 "i", run));
+}
+
+/* as much of the spans as lies within from and to (0: not ended) */
+static void bars(struct buf *out, const struct scale *s, int64_t y,
+                 const struct spans *v, int64_t from, int64_t to,
+                 const char *class)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        int64_t begin = later(v->v[i].from, from), end = v->v[i].to;
+
+        if ((end && end <= from) || (to && begin >= to))
+            continue;
+        if (to && (!end || end > to))
+            end = to;
+        bar(out, s, y, begin, end, class);
+    }
 }
 
 static void step_row(struct buf *out, const struct scale *s, sqlite3_stmt *q,
-                     const struct span *work, size_t n, int64_t y)
+                     const struct spans *work, const struct spans *pauses,
+                     int64_t y)
 {
     int64_t from = col_int(q, 3), to = col_int(q, 4);
 
@@ -214,15 +255,8 @@ static void step_row(struct buf *out, const struct scale *s, sqlite3_stmt *q,
     xml(out, col_text(q, 0));
     buf_adds(out, "</text>\n");
     bar(out, s, y, from, to, "waits");
-    for (size_t i = 0; i < n; i++) {
-        int64_t end = work[i].to;
-
-        if (work[i].from < from || (to && work[i].from > to))
-            continue;
-        if (to && (!end || end > to))
-            end = to;
-        bar(out, s, y, work[i].from, end, col_text(q, 2));
-    }
+    bars(out, s, y, work, from, to, col_text(q, 2));
+    bars(out, s, y, pauses, from, to, "paused");
     if (*col_text(q, 5)) {
         buf_addf(out, "<text class=\"dim\" x=\"%d\" y=\"%lld\">",
                  LEFT + WIDTH + 8, (long long)(y + ROW - 8));
@@ -260,10 +294,10 @@ static void svg_head(struct buf *out, const struct scale *s)
 
 static void svg_legend(struct buf *out, int64_t y)
 {
-    static const char *const words[] = {"waits", "running", "completed",
-                                        "failed", NULL};
+    static const char *const words[] = {"waits",  "running", "completed",
+                                        "failed", "paused",  NULL};
     static const char *const shown[] = {"waiting", "working", "completed",
-                                        "failed"};
+                                        "failed", "paused"};
 
     for (int i = 0; words[i]; i++)
         buf_addf(out,
@@ -277,26 +311,25 @@ static void svg_legend(struct buf *out, int64_t y)
 int view_run_timeline(struct courier *c, struct db *d, struct oid o,
                       struct buf *out)
 {
-    struct span *work;
+    struct spans work = work_of(d, o.id), pauses = pauses_of(d, o.id);
     struct scale s;
     int64_t y = TOP;
     sqlite3_stmt *q;
-    size_t n;
 
     (void)c;
     scale_get(d, o.id, &s);
     svg_head(out, &s);
-    work = work_of(d, o.id, &n);
     q = db_query(d,
                  "SELECT name,role,status,started,ended,CASE WHEN score<>'' "
                  "THEN score ELSE verdict END FROM step WHERE run=? ORDER BY "
                  "id",
                  "i", o.id);
     while (db_row(d, q)) {
-        step_row(out, &s, q, work, n, y);
+        step_row(out, &s, q, &work, &pauses, y);
         y += ROW;
     }
-    free(work);
+    free(work.v);
+    free(pauses.v);
     svg_legend(out, y);
     buf_adds(out, "</svg>\n");
     return 0;

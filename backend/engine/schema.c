@@ -219,4 +219,17 @@ static const char schema_3[] =
     "ALTER TABLE sandbox ADD COLUMN vm_cpu INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sandbox ADD COLUMN vm_memory INTEGER NOT NULL DEFAULT 0;";
 
-const char *const engine_migrations[] = {schema_1, schema_2, schema_3, NULL};
+/* what did a step, whatever its sandbox does later; when a run stood still */
+static const char schema_4[] =
+    "ALTER TABLE step ADD COLUMN tool TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE step ADD COLUMN model TEXT NOT NULL DEFAULT '';"
+    "UPDATE step SET (tool,model)=(SELECT tool,model FROM sandbox WHERE "
+    "id=step.sandbox) WHERE sandbox IN(SELECT id FROM sandbox);"
+    "CREATE TABLE pause("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " run INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE,"
+    " started INTEGER NOT NULL, ended INTEGER NOT NULL DEFAULT 0);"
+    "CREATE INDEX pause_run ON pause(run);";
+
+const char *const engine_migrations[] = {schema_1, schema_2, schema_3,
+                                         schema_4, NULL};

@@ -1,0 +1,183 @@
+#!/bin/bash
+# Steps of different tools: what each finds in the sandbox that they share,
+# which model it works with, and what is told of it afterwards.
+# shellcheck disable=SC2154,SC2016
+. "$(dirname "$0")/../lib.sh"
+# shellcheck source=tests/system/agents_fake.bash
+. "$(dirname "$0")/agents_fake.bash"
+start
+fake_tools
+# tool NAME MEMORY SKILLS: a scripted tool with places of its own
+tool() {
+    printf '%s\n' "command = MODEL={model} EFFORT={thinking} \$HOME/fake claude $GATE" \
+        "continue = MODEL={model} EFFORT={thinking} \$HOME/fake claude $GATE {session}" \
+        'format = claude' "model = $1-usual" ${2:+"memory_file = $2"} \
+        ${3:+"skills_dir = $3"} >"$M/tools/$1"
+}
+tool ann CLAUDE.md .claude/skills
+tool bob AGENTS.md .bob/skills
+tool eve
+echo 'Be brief.' >"$P/CLAUDE.md"
+for s in tidy test other; do
+    mkdir "$P/skills/$s"
+    echo "skill $s" >"$P/skills/$s/SKILL.md"
+done
+said() { cat "$R/$1/steps/$2/output"; }
+info() { jq -r "$2" "$R/$1/info.json"; }
+
+# ---- instructions and skills, for each tool of the loop ----
+workflow share <<'WF'
+[step one]
+tool = ann
+skills = tidy
+loop = l
+instructions = One.
+  $ cd; cat CLAUDE.md; find .claude/skills -name SKILL.md | sort | xargs cat
+[step two]
+tool = bob
+skills = tidy, test
+loop = l
+instructions = Two.
+  $ cd; cat AGENTS.md; find .bob/skills -name SKILL.md | sort | xargs cat
+[step three]
+tool = eve
+skills = test
+instructions = Three.
+  $ grep '^Use these' $IN; cat ~/.courier/skills/*/SKILL.md
+[step four]
+tool = ann
+instructions = Four.
+  $ cd; ls .claude/skills | xargs; grep -c '^Use these' $IN
+[loop l]
+WF
+is 'begun' "$(run_ share share)" OK
+printf '[step one]\ntool = plain\nskills = nowhere\ninstructions = x\n' |
+    workflow nowhere
+run_ nowhere nowhere >/dev/null
+is 'done' "$(run_done share)" completed
+is "the first tool's instructions, and the skills of the loop" \
+    "$(said share 01-one | xargs)" 'Be brief. skill test skill tidy'
+is "the second's" "$(said share 02-two | xargs)" \
+    'Be brief. skill test skill tidy'
+is 'a tool that looks nowhere is told where, and has only those' \
+    "$(said share 03-three)" "Use these of your skills: test; each is described in SKILL.md of its directory below /home/user/.courier/skills
+skill test"
+is 'a step that names none has all' "$(said share 04-four | head -n 1)" \
+    'other test tidy'
+run_done nowhere >/dev/null
+like 'a skill that is nowhere is told' "$(cat "$P/errors")" \
+    "runs/nowhere.step one names the skill 'nowhere'"
+
+# in a repository: beside the work, and in no commit
+repo r
+printf 'learn = off\nrepo = %s\n' "$T/r.git" >"$P/config"
+workflow git <<'WF'
+[step one]
+tool = ann
+loop = l
+instructions = One.
+  $ cat CLAUDE.md AGENTS.md; git status --porcelain
+[step two]
+tool = bob
+loop = l
+instructions = Two.
+  $ echo 1 >f; git add -A; git commit -qm work; git show --name-only --format=
+[loop l]
+WF
+run_ git git >/dev/null
+is 'with a repository' "$(run_done git)" completed
+is 'both are there' "$(said git 01-one | xargs)" 'Be brief. Be brief.'
+is 'and not in the work' "$(said git 02-two)" f
+
+# ---- models ----
+workflow models <<'WF'
+[step own]
+tool = ann
+model = own
+loop = l
+instructions = Own.
+  $ echo "$MODEL $EFFORT"
+[step same]
+tool = ann
+role = designer
+loop = l
+instructions = Same.
+  $ echo "$MODEL $EFFORT"
+[step other]
+tool = bob
+loop = l
+instructions = Other.
+  $ echo "$MODEL $EFFORT"
+[step free]
+loop = l
+instructions = Free.
+  $ echo "$MODEL $EFFORT"
+[step alone]
+tool = bob
+instructions = Alone.
+  $ echo "$MODEL $EFFORT"
+[step last]
+instructions = Last.
+  $ echo "$MODEL $EFFORT"
+[loop l]
+WF
+models() { (cd "$R/$1/steps" && tail -qn 1 ./*/output | tr '\n' ','); }
+printf 'learn = off\ntool = ann\nmodel = general\nthinking = high\ndesigner_model = grand\n' \
+    >"$P/config"
+run_ models models >/dev/null
+is 'models' "$(run_done models)" completed
+is "its own, the project's for its tool, else the tool's" "$(models models)" \
+    'own high,grand high,bob-usual ,general high,bob-usual ,general high,'
+is 'info.json tells what each was' \
+    "$(info models '[.steps[] | .tool + " " + .model] | join(",")')" \
+    'ann own,ann grand,bob bob-usual,ann general,bob bob-usual,ann general'
+run_ over models model=runs >/dev/null
+run_ bobs models tool=bob model=runs >/dev/null
+is 'over' "$(run_done over) $(run_done bobs)" 'completed completed'
+is "a run's own goes before the project's" "$(models over)" \
+    'own high,runs high,bob-usual ,runs high,bob-usual ,runs high,'
+is 'and with its tool' "$(models bobs)" \
+    'own high,grand high,runs ,runs ,runs ,runs ,'
+
+# a sandbox of another tool than its project's
+wr "$S/ctl" 'create name=other tool=bob
+' >/dev/null
+wr "$S/ctl" 'create name=same tool=ann
+' >/dev/null
+is "another tool doesn't get the project's model" \
+    "$(jq -r .config.model.value "$S/other/info.json")" bob-usual
+is 'the same does' "$(jq -r .config.model.value "$S/same/info.json")" general
+printf 'learn = off\nmodel = general\n' >"$P/config"
+wr "$S/ctl" 'create name=any tool=bob
+' >/dev/null
+is 'one that means no tool is for any' \
+    "$(jq -r .config.model.value "$S/any/info.json")" general
+
+# ---- pauses in the picture ----
+workflow still <<'WF'
+[step one]
+tool = ann
+instructions = One.
+  $ gate still; echo one
+WF
+run_ still still >/dev/null
+at still still
+shown() { grep -c '"paused" x="[0-9]*" y="38"' "$R/still/timeline.svg"; }
+is 'no pause yet' "$(shown)" 0
+wr "$R/still/ctl" 'pause
+' >/dev/null
+soon 20 grep -qx paused "$R/still/status"
+is 'a pause is shown' "$(shown)" 1
+sleep 1
+wr "$R/still/ctl" 'resume
+' >/dev/null
+soon 20 grep -qx running "$R/still/status"
+open_gate still
+is 'still' "$(run_done still)" completed
+is 'it stays' "$(shown)" 1
+yes 'with a width' python3 -c "
+import sys, xml.dom.minidom
+d = xml.dom.minidom.parse(sys.argv[1])
+w = [int(r.getAttribute('width')) for r in d.getElementsByTagName('rect')
+     if r.getAttribute('class') == 'paused' and r.parentNode.tagName == 'g']
+assert len(w) == 1 and 60 < w[0] < 590, w" "$R/still/timeline.svg"
