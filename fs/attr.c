@@ -75,7 +75,6 @@ static int dir_times(struct node *n, struct stat *st)
     int r = courier_times(fs.c, n->o, &made, &names);
 
     set_time(st, n->row->kind == K_DIR && made ? made : names);
-    st->st_nlink = 2;
     return r;
 }
 
@@ -148,6 +147,8 @@ int attr_fill(struct node *n, struct handle *h, struct stat *st)
     memset(st, 0, sizeof(*st));
     st->st_ino = n->ino;
     st->st_mode = row_mode(n->row);
+    /* of a directory 1 means: not counted; 2 would say that it has no other
+     * in it, and there are walkers that believe it */
     st->st_nlink = 1;
     st->st_uid = fs.uid;
     st->st_gid = fs.gid;

@@ -306,7 +306,6 @@ static int dir_attr(struct node *n, struct stat *st)
 
     if (r && n->row->kind == K_DOCDIR && n->row != row_get(R_DOCSUB))
         r = courier_times(fs.c, n->o, &made, &names);
-    st->st_nlink = 2;
     set_times(st, c.mtime_ns ? c.mtime_ns : names);
     return r;
 }

@@ -169,14 +169,12 @@ int vm_attr(struct node *n, struct handle *h, struct stat *st)
 
     st->st_mtim.tv_sec = n->vm_mtime / 1000000000;
     st->st_mtim.tv_nsec = n->vm_mtime % 1000000000;
-    if (n->row->kind == K_VMDIR) {
-        st->st_nlink = 2;
-    } else if (n->row->kind == K_VMLINK) {
+    if (n->row->kind == K_VMLINK) {
         AUTO_BUF struct buf b = {0};
 
         vm_link_text(n->path, n->vm_target, &b);
         st->st_size = (off_t)b.n;
-    } else {
+    } else if (n->row->kind == K_VMFILE) {
         st->st_size = n->size;
         if (n->vm_mode & 0100)
             st->st_mode |= 0100;
