@@ -217,6 +217,9 @@ int courier_stream_read(struct courier *c, struct oid o, enum stream s,
                         int64_t off, size_t n, struct buf *out);
 /* can nothing more come (the object has ended)? for follow/ */
 bool courier_stream_ended(struct courier *c, struct oid o, enum stream s);
+/* how often the root's events became events.1: names which of the two files
+ * somebody has open */
+int64_t courier_events_series(struct courier *c);
 uint64_t courier_stream_aspects(enum stream s);
 
 /* ---- lists of objects ---- */

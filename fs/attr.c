@@ -61,8 +61,7 @@ static int expires_size(struct node *n, struct stat *st)
 static int stream_size(struct node *n, struct stat *st)
 {
     int64_t size = 0, at = 0;
-    int r =
-        courier_stream_stat(fs.c, n->o, (enum stream)n->row->what, &size, &at);
+    int r = stream_stat(n, &size, &at);
 
     st->st_size = size;
     set_time(st, at);

@@ -73,6 +73,18 @@ static int find_member(struct node *dir, const char *name, struct key *k,
     return 0;
 }
 
+/* both names lead to the same row, with the number of their series as path:
+ * so the file that was `events` is the same one as `events.1` */
+static void rotated_key(const struct row *r, struct key *k, char **path)
+{
+    int64_t series = courier_events_series(fs.c);
+
+    if (r->what == STREAM_EVENTS_OLD)
+        series--;
+    k->row = row_child(row_get(R_ROOT), "events");
+    k->path = *path = xasprintf("%lld", (long long)series);
+}
+
 int dir_find(struct node *dir, const char *name, struct key *k, char **path)
 {
     const struct row *r;
@@ -84,7 +96,9 @@ int dir_find(struct node *dir, const char *name, struct key *k, char **path)
     r = row_child(dir->row, name);
     if (r && r->kind != K_DOC) {
         k->row = r;
-        if (r->path && !row_is_link(r))
+        if (r->flags & ROW_ROTATED)
+            rotated_key(r, k, path);
+        else if (r->path && !row_is_link(r))
             k->path = *path = xstrdup(r->path);
         return row_present(r, dir->o) ? 0 : -ENOENT;
     }
@@ -195,6 +209,7 @@ static bool list_rows(struct listing *l, int64_t after)
 
     for (int i = R_ROOT + 1; i < row_count(); i++) {
         const struct row *r = row_at(i);
+        AUTO_FREE char *path = NULL;
         struct key k = {
             .row = r, .o = l->dir->o, .path = row_is_link(r) ? NULL : r->path};
 
@@ -205,6 +220,8 @@ static bool list_rows(struct listing *l, int64_t after)
         if (!row_present(r, l->dir->o) ||
             (r->kind == K_DOC && doc_hidden(l->dir->o, r->path)))
             continue;
+        if (r->flags & ROW_ROTATED)
+            rotated_key(r, &k, &path);
         if (!list_key(l, r->name, &k, i + COOKIE_ROWS))
             return false;
     }

@@ -77,6 +77,9 @@ struct file_ops {
 extern const struct file_ops view_ops, stream_ops, follow_ops, wait_ops,
     change_ops, control_ops, message_ops, doc_ops, rejected_ops, vm_ops;
 
+/* how long a stream is and when it grew; -ESTALE: it is gone */
+int stream_stat(const struct node *n, int64_t *size, int64_t *mtime_ns);
+
 /* ---- parked reads ---- */
 
 struct park {

@@ -7,9 +7,29 @@
 
 #include <poll.h>
 
-static enum stream stream_of(const struct handle *h)
+static int stream_of(const struct node *n, enum stream *s)
 {
-    return (enum stream)h->n->row->what;
+    int64_t age = 0;
+
+    *s = (enum stream)n->row->what;
+    if (n->row->flags & ROW_ROTATED)
+        age = courier_events_series(fs.c) - strtoll(n->path, NULL, 10);
+    if (age == 1)
+        *s = STREAM_EVENTS_OLD;
+    return age == 0 || age == 1 ? 0 : -ESTALE;
+}
+
+int stream_stat(const struct node *n, int64_t *size, int64_t *mtime_ns)
+{
+    enum stream s, now;
+    int r;
+
+    do {
+        r = stream_of(n, &s);
+        if (!r)
+            r = courier_stream_stat(fs.c, n->o, s, size, mtime_ns);
+    } while (!r && !stream_of(n, &now) && now != s);
+    return r;
 }
 
 static bool refuses_write(fuse_req_t req, struct handle *h)
@@ -45,8 +65,15 @@ static void follow_open(fuse_req_t req, struct node *n,
 static int stream_get(struct handle *h, size_t size, off_t off,
                       struct buf *out)
 {
-    int r = courier_stream_read(fs.c, h->n->o, stream_of(h), off, size, out);
+    enum stream s, now;
+    int r;
 
+    do { /* it may be rotated between the question and the answer */
+        buf_clear(out);
+        r = stream_of(h->n, &s);
+        if (!r)
+            r = courier_stream_read(fs.c, h->n->o, s, off, size, out);
+    } while (!r && !stream_of(h->n, &now) && now != s);
     if (!r && off + (int64_t)out->n > h->read_to)
         h->read_to = off + (int64_t)out->n;
     return r == -ENOENT ? -ESTALE : r;
@@ -64,6 +91,14 @@ static void stream_read(fuse_req_t req, struct handle *h, size_t size,
         fuse_reply_buf(req, b.p, b.n);
 }
 
+static bool stream_ended(const struct node *n)
+{
+    enum stream s;
+
+    return stream_of(n, &s) || s == STREAM_EVENTS_OLD ||
+           courier_stream_ended(fs.c, n->o, s);
+}
+
 static void follow_read(fuse_req_t req, struct handle *h, size_t size,
                         off_t off)
 {
@@ -74,7 +109,7 @@ static void follow_read(fuse_req_t req, struct handle *h, size_t size,
         fuse_reply_buf(req, NULL, 0);
     else if (r)
         fuse_reply_err(req, -r);
-    else if (b.n || courier_stream_ended(fs.c, h->n->o, stream_of(h)))
+    else if (b.n || stream_ended(h->n))
         fuse_reply_buf(req, b.p, b.n);
     else
         park_read(req, h, size, off);
@@ -84,8 +119,8 @@ static unsigned stream_poll(struct handle *h)
 {
     int64_t size, at;
 
-    if (courier_stream_stat(fs.c, h->n->o, stream_of(h), &size, &at) ||
-        size > h->read_to || courier_stream_ended(fs.c, h->n->o, stream_of(h)))
+    if (stream_ended(h->n) || stream_stat(h->n, &size, &at) ||
+        size > h->read_to)
         return POLLIN | POLLRDNORM;
     return 0;
 }

@@ -14,6 +14,11 @@
         .parent = p, .name = n, .kind = K_STREAM, .what = s, .flags = LISTED, \
         .help = h                                                             \
     }
+#define ROTATED(n, s, h)                                                      \
+    {                                                                         \
+        .parent = R_ROOT, .name = n, .kind = K_STREAM, .what = s,             \
+        .flags = ROW_ROTATED, .help = h                                       \
+    }
 #define FOLLOW(p, n, s)                                                       \
     {                                                                         \
         .parent = p, .name = n, .kind = K_FOLLOW, .what = s, .flags = LISTED  \
@@ -132,10 +137,9 @@ static const struct row table[] = {
          "E2B_API_URL and the like of the running local host"),
     VIEW(R_ROOT, "board", VIEW_ROOT_BOARD,
          "a table of all live sandboxes, tab-separated"),
-    STREAM(R_ROOT, "events", STREAM_EVENTS,
-           "every change, a JSON object a line"),
-    STREAM(R_ROOT, "events.1", STREAM_EVENTS_OLD,
-           "the events before those, after 64 MiB"),
+    ROTATED("events", STREAM_EVENTS, "every change, a JSON object a line"),
+    ROTATED("events.1", STREAM_EVENTS_OLD,
+            "the events before those, after 64 MiB"),
     VIEW(R_ROOT, "errors", VIEW_ROOT_ERRORS,
          "every refused write and failed job, newest last"),
     VIEW(R_ROOT, "usage", VIEW_ROOT_USAGE, "what was used, and its cost"),

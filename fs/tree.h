@@ -82,6 +82,8 @@ enum {
     ROW_READONLY = 1 << 5, /* documents that the backend alone writes */
     ROW_LASTING = 1 << 6,  /* the name never means another file below its
                               object: the kernel may remember it */
+    ROW_ROTATED = 1 << 7,  /* the root's events and events.1: a file keeps its
+                              number and content when its name changes */
 };
 
 struct row {

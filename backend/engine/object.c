@@ -251,6 +251,22 @@ uint64_t courier_stream_aspects(enum stream s)
     return of[s];
 }
 
+int64_t courier_events_series(struct courier *c)
+{
+    return db_int(store_reader(c->store), 0,
+                  "SELECT value FROM meta WHERE key='events_series'", "");
+}
+
+/* as long as nothing is added to a stream its time stays: the old events'
+ * doesn't move with the new ones' */
+static int64_t stream_mtime(struct db *d, struct oid o, enum stream s)
+{
+    if (s == STREAM_EVENTS_OLD)
+        return db_int(d, 0, "SELECT value FROM meta WHERE key='events_old_ns'",
+                      "");
+    return store_mtime(d, o, courier_stream_aspects(s));
+}
+
 int courier_stream_stat(struct courier *c, struct oid o, enum stream s,
                         int64_t *size, int64_t *mtime_ns)
 {
@@ -261,7 +277,7 @@ int courier_stream_stat(struct courier *c, struct oid o, enum stream s,
     if (r < 0)
         return r;
     *size = store_stream_size(d, o, s);
-    *mtime_ns = store_mtime(d, o, courier_stream_aspects(s));
+    *mtime_ns = stream_mtime(d, o, s);
     if (!*mtime_ns && !courier_times(c, o, &created, &names))
         *mtime_ns = created;
     return 0;

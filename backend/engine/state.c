@@ -93,6 +93,19 @@ static char *project_name(struct db *d, int64_t id)
                    "i", id);
 }
 
+static void rotate_events(struct tx *tx)
+{
+    db_exec(tx->db,
+            "INSERT INTO meta(key,value) VALUES('events_old_ns',?) "
+            "ON CONFLICT DO UPDATE SET value=excluded.value",
+            "i", store_mtime(tx->db, root_oid(), ASPECT_EVENTS));
+    db_exec(tx->db,
+            "INSERT INTO meta(key,value) VALUES('events_series',1) "
+            "ON CONFLICT DO UPDATE SET value=value+1",
+            "");
+    tx_stream_rotate(tx, root_oid(), STREAM_EVENTS, STREAM_EVENTS_OLD);
+}
+
 void tx_event(struct tx *tx, int64_t project, struct oid o, const char *event,
               json_t *extra)
 {
@@ -133,7 +146,7 @@ void tx_event(struct tx *tx, int64_t project, struct oid o, const char *event,
     text = xrealloc(text, n + 2);
     text[n++] = '\n';
     if (store_stream_size(tx->db, root_oid(), STREAM_EVENTS) > EVENTS_MAX)
-        tx_stream_rotate(tx, root_oid(), STREAM_EVENTS, STREAM_EVENTS_OLD);
+        rotate_events(tx);
     tx_stream_add(tx, root_oid(), STREAM_EVENTS, text, n, ASPECT_EVENTS);
     if (project)
         tx_stream_add(tx, oid(OBJ_PROJECT, project), STREAM_EVENTS, text, n,
