@@ -377,6 +377,11 @@ int64_t courier_doc_limit(const char *path);
 void courier_doc_save(struct courier *c, struct oid owner, const char *path,
                       const void *p, size_t n, unsigned mode,
                       courier_done done, void *arg);
+/* the same for a text that was removed a moment ago, with the time it had */
+void courier_doc_put_back(struct courier *c, struct oid owner,
+                          const char *path, const void *p, size_t n,
+                          const struct courier_doc *was, courier_done done,
+                          void *arg);
 void courier_doc_chmod(struct courier *c, struct oid owner, const char *path,
                        unsigned mode, courier_done done, void *arg);
 void courier_doc_mkdir(struct courier *c, struct oid owner, const char *path,

@@ -18,9 +18,9 @@ static size_t doc_count;
 bool doc_scratch_name(const char *name)
 {
     static const char *const forms[] = {
-        "4913",      "*~",     ".*.sw?",    ".#*",     "#*#",
-        "sed??????", "*.lock", "*.tmp",     "*.orig",  "*.rej",
-        "*.new",     "*.bak",  ".*.??????", ".*.swpx", "Cu??????",
+        "4913",      "*~",      ".*.sw?",   ".#*",      "#*#",   "sed??????",
+        "*.lock",    "*.tmp",   "*.orig",   "*.rej",    "*.new", "*.bak",
+        ".*.??????", ".*.swpx", "Cu??????", "XX??????",
     };
 
     for (size_t i = 0; i < ARRAY_LEN(forms); i++)
@@ -111,6 +111,7 @@ static void docfile_free(struct docfile *d)
     doc_count--;
     buf_wipe(&d->draft);
     buf_wipe(&d->rejected);
+    buf_wipe(&d->was);
     free(d->target);
     free(d->path);
     free(d);
@@ -119,7 +120,7 @@ static void docfile_free(struct docfile *d)
 void docmem_settle(struct docfile *d)
 {
     if (d->refs || (d->named && (d->kind != DOC_STORED || d->away_until ||
-                                 d->created || d->has_rejected)))
+                                 d->created || d->has_rejected || d->has_was)))
         return;
     docfile_free(d);
 }
@@ -149,7 +150,7 @@ bool docmem_full(size_t more)
     size_t bytes = more;
 
     for (struct docfile *d = docs; d; d = d->next)
-        bytes += d->draft.n + d->rejected.n;
+        bytes += d->draft.n + d->rejected.n + d->was.n;
     return doc_count > SCRATCH_FILES || bytes > SCRATCH_BYTES;
 }
 
@@ -169,6 +170,7 @@ void doc_reject(struct docfile *d, const struct err *e, const struct buf *b)
     if (b && !doc_secret(d->path))
         buf_add(&d->rejected, b->p, b->n);
     d->has_rejected = true;
+    d->rejected_seen = false;
     d->rejected_ns = now_ns();
 }
 
@@ -176,6 +178,42 @@ void doc_unreject(struct docfile *d)
 {
     d->has_rejected = false;
     buf_wipe(&d->rejected);
+}
+
+static bool same_text(const struct buf *a, const struct buf *b)
+{
+    return a->n == b->n && (!a->n || !memcmp(a->p, b->p, a->n));
+}
+
+bool doc_puts_back(struct docfile *d, const struct buf *text)
+{
+    AUTO_BUF struct buf old = {0};
+
+    if (!d->has_rejected || d->rejected_seen || doc_secret(d->path))
+        return false;
+    if (!doc_load(d->o, d->path, &old))
+        return same_text(&old, text);
+    return d->has_was && same_text(&d->was, text);
+}
+
+void doc_removed(struct oid o, const char *path, struct buf *text,
+                 const struct courier_doc *attr)
+{
+    struct docfile *d = docmem_get(o, path);
+
+    buf_wipe(&d->was);
+    d->was = *text;
+    *text = (struct buf){0};
+    d->was_attr = *attr;
+    d->was_until = now_ms() + away_ms;
+    d->has_was = true;
+}
+
+static void forget_was(struct docfile *d)
+{
+    d->has_was = false;
+    d->was_until = 0;
+    buf_wipe(&d->was);
 }
 
 void doc_hide(struct oid o, const char *path, bool fixed)
@@ -186,14 +224,16 @@ void doc_hide(struct oid o, const char *path, bool fixed)
     d->away_until = now_ms() + away_ms;
 }
 
-void doc_show(struct oid o, const char *path)
+void doc_show(struct oid o, const char *path, bool put_back)
 {
     struct docfile *d = docmem_find(o, path);
 
     if (!d)
         return;
     d->away_until = 0;
-    doc_unreject(d);
+    forget_was(d);
+    if (!put_back)
+        doc_unreject(d);
     docmem_settle(d);
 }
 
@@ -230,6 +270,7 @@ static bool list_one(struct docfile *d, int64_t after, doc_memory_fn fn,
         AUTO_FREE char *path = xasprintf("%s.rejected", d->path);
         struct key k = {.row = row_get(R_REJECTED), .o = d->o, .path = path};
 
+        d->rejected_seen = true;
         return fn(arg, d->seq * 2 + 1, base_name(path), &k);
     }
     return true;
@@ -333,6 +374,8 @@ int doc_attr(struct node *n, struct handle *h, struct stat *st)
         return dir_attr(n, st);
     if (n->row->kind == K_REJECTED) {
         d = rejected_of(n->o, n->path);
+        if (d)
+            d->rejected_seen = true;
         st->st_size = d ? (off_t)d->rejected.n : 0;
         set_times(st, d ? d->rejected_ns : 0);
         return d ? 0 : -ENOENT;
@@ -370,11 +413,13 @@ void doc_tick(int64_t now)
     while (d) {
         struct docfile *next = d->next;
 
-        if (d->away_until && d->away_until <= now) {
+        if (d->has_was && d->was_until <= now)
+            forget_was(d);
+        if (d->away_until && d->away_until <= now)
             d->away_until = 0;
+        if (d->kind == DOC_STORED) {
             docmem_settle(d);
-        } else if (d->kind != DOC_STORED && !d->refs && d->named &&
-                   d->drop_at && d->drop_at <= now) {
+        } else if (!d->refs && d->named && d->drop_at && d->drop_at <= now) {
             drop_scratch(d);
         }
         d = next;
@@ -388,6 +433,8 @@ int doc_timeout(int64_t now)
     for (struct docfile *d = docs; d; d = d->next) {
         if (d->away_until && d->away_until < first)
             first = d->away_until;
+        if (d->has_was && d->was_until < first)
+            first = d->was_until;
         if (d->drop_at && !d->refs && d->drop_at < first)
             first = d->drop_at;
     }

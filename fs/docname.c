@@ -2,25 +2,52 @@
 #include "fs/document.h"
 
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <sys/stat.h>
 
 #include "base/text.h"
 
 enum target { T_SCRATCH, T_FIXED, T_STORED, T_NONE };
+enum { WAS_MAX = 1 << 20 };
+
+static bool exists(struct node *dir, const char *name)
+{
+    AUTO_FREE char *path = NULL;
+    struct key k;
+
+    return dir_find(dir, name, &k, &path) == 0;
+}
+
+/* names of patch (p.oXXXXXX) and helix (pXXXXXX.bck) beside a document p */
+static bool beside_document(struct node *dir, const char *name)
+{
+    size_t n = strlen(name);
+    const char *end = n > 10 ? name + n - 10 : "";
+    AUTO_FREE char *base = NULL;
+
+    if (!fnmatch("??????.bck", end, 0))
+        base = xmemdup0(name, n - 10);
+    else if (n > 8 && !fnmatch(".o??????", name + n - 8, 0))
+        base = xmemdup0(name, n - 8);
+    return base && exists(dir, base);
+}
 
 /* what a file of that name would be below dir; path is owned by the caller */
 static enum target target_of(struct node *dir, const char *name, char **path)
 {
     const struct row *r = row_child(dir->row, name);
+    struct docfile *d;
 
     *path = path_join(dir->path, name);
+    d = docmem_find(dir->o, *path);
     if (!dir_holds_docs(dir->row) || (r && r->kind != K_DOC))
         return T_NONE;
     if (r)
         return T_FIXED;
     if (doc_readonly(*path))
         return T_NONE;
-    if (doc_scratch_name(name) || dir->row->kind != K_DOCDIR)
+    if (doc_scratch_name(name) || dir->row->kind != K_DOCDIR ||
+        (d && d->kind != DOC_STORED) || beside_document(dir, name))
         return T_SCRATCH;
     return T_STORED;
 }
@@ -33,14 +60,6 @@ static void refuse_name(fuse_req_t req, struct node *dir, const char *name,
 
     courier_error(fs.c, dir->o, path, why);
     reply_code(req, code);
-}
-
-static bool exists(struct node *dir, const char *name)
-{
-    AUTO_FREE char *path = NULL;
-    struct key k;
-
-    return dir_find(dir, name, &k, &path) == 0;
 }
 
 /* ---- create ---- */
@@ -146,29 +165,54 @@ void doc_create(fuse_req_t req, struct node *dir, const char *name,
 
 /* ---- unlink ---- */
 
+/* the name goes with what is being written; why something was refused may be
+ * read all the same */
+static void lose_name(struct docfile *d, bool keep)
+{
+    struct buf rejected = d->rejected;
+    struct docfile *after;
+
+    if (!keep || !d->has_rejected) {
+        docmem_remove(d);
+        return;
+    }
+    d->rejected = (struct buf){0};
+    d->named = false;
+    after = docmem_get(d->o, d->path);
+    after->rejected = rejected;
+    after->rejected_ns = d->rejected_ns;
+    after->rejected_seen = d->rejected_seen;
+    after->has_rejected = true;
+    docmem_remove(d);
+}
+
+/* what has that name is about to be removed */
+static void remember(struct oid o, const char *path)
+{
+    AUTO_BUF struct buf text = {0};
+    struct courier_doc st;
+
+    if (doc_secret(path) || courier_doc_stat(fs.c, o, path, &st) || st.dir ||
+        st.size > WAS_MAX || docmem_full((size_t)st.size) ||
+        doc_load(o, path, &text))
+        return;
+    doc_removed(o, path, &text, &st);
+}
+
 static void unlink_stored(fuse_req_t req, struct node *dir, const char *path,
                           bool fixed)
 {
     struct docfile *d = docmem_find(dir->o, path);
     bool created = d && d->created;
-    struct buf rejected = {0};
 
     if (doc_readonly(path)) {
         fuse_reply_err(req, EPERM);
         return;
     }
-    if (d && d->has_rejected && (fixed || created)) {
-        rejected = d->rejected;
-        d->rejected = (struct buf){0};
-    }
     if (d)
-        docmem_remove(d);
-    if (rejected.n) {
-        d = docmem_get(dir->o, path);
-        d->rejected = rejected;
-        d->rejected_ns = now_ns();
-        d->has_rejected = true;
-    }
+        lose_name(d, fixed || created || !d->rejected_seen);
+    if (!fixed && !created)
+        remember(dir->o, path);
     if (fixed) {
         doc_hide(dir->o, path, true);
         fuse_reply_err(req, 0);
@@ -268,17 +312,6 @@ static int text_of(struct oid o, const char *path, struct buf *out)
     return doc_load(o, path, out);
 }
 
-/* an editor whose text was refused puts its backup back: what is in force
- * stays as it is, its time too, and the reason can be read */
-static bool restores(const struct docfile *d, const struct buf *text)
-{
-    AUTO_BUF struct buf old = {0};
-
-    return d->has_rejected && !doc_secret(d->path) &&
-           !doc_load(d->o, d->path, &old) && old.n == text->n &&
-           (!old.n || !memcmp(old.p, text->p, old.n));
-}
-
 static void save_as(fuse_req_t req, struct node *from, const char *path,
                     enum target source, struct node *to, const char *newpath)
 {
@@ -303,12 +336,7 @@ static void save_as(fuse_req_t req, struct node *from, const char *path,
     m->source = source;
     m->d = docmem_get(to->o, newpath);
     docmem_ref(m->d);
-    if (restores(m->d, &text)) {
-        m->d->away_until = 0;
-        moved(m, 0);
-    } else {
-        doc_save(m->d, &text, mode, moved, m);
-    }
+    doc_save(m->d, &text, mode, moved, m);
     buf_wipe(&text);
 }
 
@@ -354,16 +382,34 @@ struct renaming {
     fuse_req_t req;
     struct oid o;
     char *from, *to;
+    bool back; /* no other text than what is in force */
 };
+
+/* was it the text that can't be there? */
+static bool refuses(struct oid o, const char *from, const char *to,
+                    const struct err *e)
+{
+    AUTO_BUF struct buf text = {0};
+
+    if (doc_load(o, from, &text) ||
+        courier_doc_check(fs.c, o, to, buf_str(&text), text.n, false, NULL) !=
+            -EINVAL)
+        return false;
+    doc_reject(docmem_get(o, to), e, &text);
+    return true;
+}
 
 static void renamed(int code, const struct err *e, const char *made, void *arg)
 {
     struct renaming *n = arg;
 
-    (void)e;
     (void)made;
-    if (!code)
+    if (!code) {
+        doc_show(n->o, n->to, n->back);
         node_moved(n->o, K_DOCDIR, n->from, n->to);
+    } else if (refuses(n->o, n->from, n->to, e)) {
+        code = -EBADMSG;
+    }
     reply_code(n->req, code);
     free(n->from);
     free(n->to);
@@ -374,8 +420,12 @@ static void rename_stored(fuse_req_t req, struct node *from, const char *path,
                           struct node *to, const char *newpath)
 {
     struct renaming *n = xcalloc(1, sizeof(*n));
+    struct docfile *over = docmem_find(to->o, newpath);
+    AUTO_BUF struct buf text = {0};
 
-    doc_show(to->o, newpath);
+    if (over && over->has_rejected && !doc_load(from->o, path, &text))
+        n->back = doc_puts_back(over, &text);
+    remember(from->o, path);
     n->req = req;
     n->o = from->o;
     n->from = xstrdup(path);

@@ -86,10 +86,50 @@ static char *doc_words(const struct docfile *d)
 struct saving {
     struct docfile *d;
     unsigned writes;
+    bool back;       /* no other text than what is in force */
     struct buf text; /* for NAME.rejected */
     doc_after after;
     void *arg;
 };
+
+struct refusal {
+    struct docfile *d;
+    doc_after after;
+    void *arg;
+    int code;
+};
+
+static void refused(int code, const struct err *e, const char *made, void *arg)
+{
+    struct refusal *f = arg;
+
+    (void)code;
+    (void)e;
+    (void)made;
+    f->after(f->arg, f->code);
+    docmem_unref(f->d);
+    free(f);
+}
+
+/* what was in force is so, and there, before anybody hears of the refusal */
+static void doc_refused(struct docfile *d, int code, doc_after after,
+                        void *arg)
+{
+    struct refusal *f = xcalloc(1, sizeof(*f));
+    struct courier_doc st;
+
+    f->d = d;
+    f->after = after;
+    f->arg = arg;
+    f->code = code;
+    docmem_ref(d);
+    d->away_until = 0;
+    if (d->has_was && courier_doc_stat(fs.c, d->o, d->path, &st) == -ENOENT)
+        courier_doc_put_back(fs.c, d->o, d->path, buf_str(&d->was), d->was.n,
+                             &d->was_attr, call_done, call_new(refused, f));
+    else
+        refused(0, NULL, NULL, f);
+}
 
 static void saved(int code, const struct err *e, const char *made, void *arg)
 {
@@ -99,36 +139,57 @@ static void saved(int code, const struct err *e, const char *made, void *arg)
     (void)made;
     if (d->writes == s->writes)
         d->dirty = d->emptied = false;
+    d->created = false;
     if (!code) {
-        d->created = false;
-        doc_show(d->o, d->path);
-        doc_unreject(d);
-    } else if (code == -EINVAL || code == -EFBIG) {
+        doc_show(d->o, d->path, s->back);
+        s->after(s->arg, 0);
+    } else {
         struct docfile *named = docmem_get(d->o, d->path);
 
-        doc_reject(named, e, &s->text);
+        if (code == -EINVAL || code == -EFBIG)
+            doc_reject(named, e, &s->text);
+        doc_refused(named, code, s->after, s->arg);
     }
-    s->after(s->arg, code);
     buf_wipe(&s->text);
     free(s);
-    if (code && d->created && !d->writers)
-        d->created = false;
     docmem_unref(d);
+}
+
+/* is that text in force, so that there is nothing to save? */
+static bool in_force(const struct docfile *d, unsigned mode)
+{
+    struct courier_doc st;
+
+    return !courier_doc_stat(fs.c, d->o, d->path, &st) &&
+           (!mode || !st.mode || mode == st.mode);
 }
 
 void doc_save(struct docfile *d, const struct buf *text, unsigned mode,
               doc_after after, void *arg)
 {
-    struct saving *s = xcalloc(1, sizeof(*s));
+    bool back = doc_puts_back(d, text);
+    struct saving *s;
 
+    if (back && in_force(d, mode)) {
+        d->away_until = 0;
+        d->dirty = d->emptied = d->created = false;
+        after(arg, 0);
+        return;
+    }
+    s = xcalloc(1, sizeof(*s));
     s->d = d;
+    s->back = back;
     s->writes = d->writes;
     buf_add(&s->text, text->p, text->n);
     s->after = after;
     s->arg = arg;
     docmem_ref(d);
-    courier_doc_save(fs.c, d->o, d->path, buf_str(&s->text), s->text.n, mode,
-                     call_done, call_new(saved, s));
+    if (back && d->has_was) /* it comes back as it was */
+        courier_doc_put_back(fs.c, d->o, d->path, buf_str(&s->text), s->text.n,
+                             &d->was_attr, call_done, call_new(saved, s));
+    else
+        courier_doc_save(fs.c, d->o, d->path, buf_str(&s->text), s->text.n,
+                         mode, call_done, call_new(saved, s));
 }
 
 static void after_flush(void *req, int code)
@@ -240,16 +301,22 @@ static void spoil(fuse_req_t req, struct handle *h, int code,
 {
     struct docfile *d = h->doc;
     AUTO_FREE char *path = doc_words(d);
+    bool stored = d->kind == DOC_STORED && !d->gone;
 
-    if (code == -EINVAL && d->kind == DOC_STORED)
+    if ((code == -EINVAL || code == -EFBIG) && stored)
         doc_reject(d, e, &d->draft);
     courier_error(fs.c, d->o, path, e->text);
     h->spoilt = code;
-    if (d->writers == 1)
+    if (d->writers == 1) {
         draft_drop(d);
-    else
+        d->created = false;
+    } else {
         d->dirty = false;
-    reply_code(req, code);
+    }
+    if (stored)
+        doc_refused(d, code, after_flush, req);
+    else
+        reply_code(req, code);
 }
 
 static void doc_write(fuse_req_t req, struct handle *h, const char *p,
@@ -329,9 +396,9 @@ static void doc_release(struct handle *h)
         return;
     d->writers -= handle_writes(h);
     if (handle_writes(h) && !d->writers && d->kind == DOC_STORED) {
-        if (!d->gone && !h->spoilt && (d->dirty || d->emptied || d->created))
+        if (!d->gone && !h->spoilt && (d->dirty || d->emptied))
             doc_save(d, &d->draft, d->mode, after_nothing, NULL);
-        else if (h->spoilt)
+        else
             d->created = false;
         draft_drop(d);
     }

@@ -8,6 +8,12 @@
  * flush or fsync after a write, or when it is renamed into place, and is
  * dropped with its last writer. Nothing in memory is ever logged.
  *
+ * What was refused stays as NAME.rejected until the next good save. Editors
+ * put the old text back when a save was refused, by saving it: a text that
+ * is in force already is no good save of something else, and doesn't take
+ * away a reason that nobody has looked at. Some make room first: a text
+ * removed just now is in force again when what comes in its place is refused.
+ *
  * docname.c: what names do (create, unlink, rename); document.c: what open
  * files do; docmem.c: what is in memory.
  */
@@ -40,9 +46,14 @@ struct docfile {
     int64_t mtime_ns;
     char *target; /* of a DOC_LINK */
     bool has_rejected;
+    bool rejected_seen; /* somebody has looked at it */
     struct buf rejected;
     int64_t rejected_ns;
-    int64_t drop_at; /* of scratch without open files, ms */
+    bool has_was; /* it was removed just now: what it had */
+    struct buf was;
+    struct courier_doc was_attr;
+    int64_t was_until; /* ms */
+    int64_t drop_at;   /* of scratch without open files, ms */
 };
 
 /* ---- docmem.c ---- */
@@ -56,8 +67,14 @@ void docmem_remove(struct docfile *d); /* the name goes, open files stay */
 bool docmem_full(size_t more);         /* is there no room for more scratch? */
 void doc_reject(struct docfile *d, const struct err *e, const struct buf *b);
 void doc_unreject(struct docfile *d);
+/* was a refused text put aside by putting the one in force back? */
+bool doc_puts_back(struct docfile *d, const struct buf *text);
+/* remembers for a moment what is removed; takes text */
+void doc_removed(struct oid o, const char *path, struct buf *text,
+                 const struct courier_doc *attr);
 void doc_hide(struct oid o, const char *path, bool fixed);
-void doc_show(struct oid o, const char *path); /* and nothing is refused */
+/* it was saved: it is there and, if its text is another one, not refused */
+void doc_show(struct oid o, const char *path, bool put_back);
 bool doc_scratch_name(const char *name);
 bool doc_secret(const char *path);
 bool doc_readonly(const char *path);

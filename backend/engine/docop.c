@@ -12,6 +12,7 @@ struct docop {
     void *text;
     size_t n;
     unsigned mode;
+    int64_t mtime_ns; /* 0: now */
     courier_done done;
     void *arg;
 };
@@ -43,6 +44,19 @@ static int link_set(struct tx *tx, struct oid project, const char *target,
     return 0;
 }
 
+static int save(struct tx *tx, struct docop *o, struct err *e)
+{
+    int r =
+        tx_doc_save(tx, o->c, o->owner, o->path, o->text, o->n, o->mode, e);
+
+    if (r == 0 && o->mtime_ns)
+        db_exec(tx->db,
+                "UPDATE doc SET mtime=? WHERE kind=? AND owner=? AND path=?",
+                "iiis", o->mtime_ns, (int64_t)o->owner.kind, o->owner.id,
+                o->path);
+    return r;
+}
+
 static int run(struct tx *tx, void *arg, struct err *e)
 {
     struct docop *o = arg;
@@ -58,8 +72,7 @@ static int run(struct tx *tx, void *arg, struct err *e)
         return r;
     switch (o->op) {
     case SAVE:
-        return tx_doc_save(tx, o->c, o->owner, o->path, o->text, o->n, o->mode,
-                           e);
+        return save(tx, o, e);
     case CHMOD:
         return tx_doc_chmod(tx, o->owner, o->path, o->mode, e);
     case MKDIR:
@@ -124,6 +137,23 @@ void courier_doc_save(struct courier *c, struct oid owner, const char *path,
            (struct docop){.op = SAVE,
                           .owner = owner,
                           .mode = mode,
+                          .text = xmemdup0(p, n),
+                          .n = n,
+                          .done = done,
+                          .arg = arg},
+           path);
+}
+
+void courier_doc_put_back(struct courier *c, struct oid owner,
+                          const char *path, const void *p, size_t n,
+                          const struct courier_doc *was, courier_done done,
+                          void *arg)
+{
+    submit(c,
+           (struct docop){.op = SAVE,
+                          .owner = owner,
+                          .mode = was->mode,
+                          .mtime_ns = was->mtime_ns,
                           .text = xmemdup0(p, n),
                           .n = n,
                           .done = done,

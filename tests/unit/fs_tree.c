@@ -172,12 +172,12 @@ static void documents_in_memory(void **state)
     assert_ptr_equal(docmem_find(o, "config"), d);
     doc_reject(d, &e, &text);
     assert_non_null(strstr(d->rejected.p, "# line 1: no\nsecret"));
-    doc_show(o, "config");
+    doc_show(o, "config", false);
     assert_null(docmem_find(o, "config"));
     d = docmem_get(o, "keys/openai");
     doc_reject(d, &e, &text);
     assert_null(strstr(d->rejected.p, "secret"));
-    doc_show(o, "keys/openai");
+    doc_show(o, "keys/openai", false);
     doc_hide(o, "prompt", true);
     assert_true(doc_hidden(o, "prompt"));
     assert_in_range(doc_timeout(now_ms()), 1, 2000);
