@@ -157,6 +157,7 @@ enum view {
     VIEW_PR_NUMBER,
     VIEW_PR_STATUS,
     VIEW_PR_TITLE,
+    VIEW_PR_CHECKS,
     VIEW_LEARNINGS,
     VIEW_LEARNINGS_STATUS,
     VIEW_RUN_LINK, /* name of the run it belongs to, "" if none */
@@ -170,6 +171,7 @@ enum view {
     VIEW_RUN_PR_NUMBER,
     VIEW_RUN_PR_STATUS,
     VIEW_RUN_PR_TITLE,
+    VIEW_RUN_PR_CHECKS,
     VIEW_RUN_LEARNINGS,
     VIEW_RUN_PROGRESS,
     VIEW_RUN_TIMELINE,

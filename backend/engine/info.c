@@ -80,6 +80,8 @@ static json_t *pull_request(sqlite3_stmt *q, int at)
     set_known(j, "status", col_text(q, at + 2));
     set_known(j, "title", col_text(q, at + 3));
     set_known(j, "reason", col_text(q, at + 4));
+    set_known(j, "checks", col_text(q, at + 5));
+    set_known(j, "checks_reason", col_text(q, at + 6));
     return j;
 }
 
@@ -88,14 +90,15 @@ static void set_pr(struct db *d, const struct sandbox *s, json_t *j)
     sqlite3_stmt *q =
         db_query(d,
                  "SELECT pr_url,pr_number,pr_status,pr_title,pr_reason,"
-                 "learn_status,learn_reason FROM sandbox WHERE id=?",
+                 "pr_checks,pr_checks_words,learn_status,learn_reason FROM "
+                 "sandbox WHERE id=?",
                  "i", s->id);
     json_t *learned = json_object();
 
     if (db_row(d, q)) {
         json_object_set_new(j, "pr", pull_request(q, 0));
-        set_known(learned, "status", col_text(q, 5));
-        set_known(learned, "reason", col_text(q, 6));
+        set_known(learned, "status", col_text(q, 7));
+        set_known(learned, "reason", col_text(q, 8));
         db_done(q);
     }
     json_object_set_new(j, "learnings", learned);
@@ -288,6 +291,7 @@ int view_run_info(struct courier *c, struct db *d, struct oid o,
     sqlite3_stmt *q = db_query(
         d,
         "SELECT r.pr_url,r.pr_number,r.pr_status,r.pr_title,r.pr_reason,"
+        "r.pr_checks,r.pr_checks_words,"
         "r.name,p.name,r.status,r.reason,r.workflow,r.branch,r.base,r.grp,"
         "coalesce(r.trash,''),r.created,r.started,r.ended FROM run r JOIN "
         "project p ON p.id=r.project WHERE r.id=?",
@@ -299,20 +303,20 @@ int view_run_info(struct courier *c, struct db *d, struct oid o,
         return -ENOENT;
     j = json_object();
     set_int(j, "id", o.id);
-    set_text(j, "name", col_text(q, 5));
-    set_text(j, "project", col_text(q, 6));
-    set_text(j, "status", col_text(q, 7));
-    set_known(j, "reason", col_text(q, 8));
-    set_text(j, "workflow", col_text(q, 9));
-    set_known(j, "attempts", col_text(q, 12));
-    set_known(j, "trash", col_text(q, 13));
+    set_text(j, "name", col_text(q, 7));
+    set_text(j, "project", col_text(q, 8));
+    set_text(j, "status", col_text(q, 9));
+    set_known(j, "reason", col_text(q, 10));
+    set_text(j, "workflow", col_text(q, 11));
+    set_known(j, "attempts", col_text(q, 14));
+    set_known(j, "trash", col_text(q, 15));
     git = json_object();
-    set_known(git, "branch", col_text(q, 10));
-    set_known(git, "base", col_text(q, 11));
+    set_known(git, "branch", col_text(q, 12));
+    set_known(git, "base", col_text(q, 13));
     times = json_object();
-    set_time(times, "created", col_int(q, 14));
-    set_time(times, "started", col_int(q, 15));
-    set_time(times, "ended", col_int(q, 16));
+    set_time(times, "created", col_int(q, 16));
+    set_time(times, "started", col_int(q, 17));
+    set_time(times, "ended", col_int(q, 18));
     json_object_set_new(j, "pr", pull_request(q, 0));
     json_object_set_new(j, "times", times);
     json_object_set_new(j, "git", git);

@@ -1,17 +1,14 @@
 /*
  * Pull requests: '' -> creating -> created -> merged, or failed, or skipped.
- * The job is beside the lanes, and goes on after `created` (step 1): it looks
- * at times whether the request was merged. Its args are the title asked for,
- * then (step 1) the ETag of the last look.
+ * The job is beside the lanes, and goes on after `created` (step 1): prlook.c.
+ * Its args are the title asked for, then (step 1) what the last look saw.
  */
 #include "engine/jobs.h"
+#include "engine/pr.h"
 #include "engine/repo.h"
 #include "engine/run.h"
 
 enum {
-    LOOK_MS = 60 * 1000,
-    LOOK_MAX_MS = 30 * 60 * 1000,
-    FOLLOW_MS = 7 * 24 * 3600 * 1000,
     LIMIT_MS = 15 * 60 * 1000, /* rate limited: at least as often as that */
     UNCLEAR_TRIES = 6,
     LIMIT_TRIES = 100,
@@ -26,8 +23,7 @@ struct outcome {
     int number;
 };
 
-/* the request of a run is that of its sandbox */
-static void run_follows(struct tx *tx, int64_t sandbox)
+void tx_pr_of_run(struct tx *tx, int64_t sandbox)
 {
     int64_t run = db_int(tx->db, 0,
                          "SELECT r.id FROM run r JOIN sandbox s ON s.run=r.id "
@@ -38,8 +34,9 @@ static void run_follows(struct tx *tx, int64_t sandbox)
     if (!run)
         return;
     db_exec(tx->db,
-            "UPDATE run SET (pr_status,pr_title,pr_reason)=(SELECT pr_status,"
-            "pr_title,pr_reason FROM sandbox WHERE id=?) WHERE id=?",
+            "UPDATE run SET (pr_status,pr_title,pr_reason,pr_checks,"
+            "pr_checks_words)=(SELECT pr_status,pr_title,pr_reason,pr_checks,"
+            "pr_checks_words FROM sandbox WHERE id=?) WHERE id=?",
             "ii", sandbox, run);
     tx_touch(tx,
              db_int(tx->db, 0, "SELECT project FROM run WHERE id=?", "i", run),
@@ -64,7 +61,7 @@ static int outcome_fn(struct tx *tx, void *arg, struct err *e)
                        o->reason ? o->reason : ""));
     tx_touch(tx, o->project, oid(OBJ_SANDBOX, o->id), ASPECT_PR);
     tx_run_look(tx, NULL, o->id);
-    run_follows(tx, o->id);
+    tx_pr_of_run(tx, o->id);
     if (!strcmp(o->status, "failed")) {
         AUTO_FREE char *path = object_path(tx->db, oid(OBJ_SANDBOX, o->id));
         AUTO_FREE char *at = xasprintf("%s/pr/status", path ? path : "");
@@ -74,9 +71,8 @@ static int outcome_fn(struct tx *tx, void *arg, struct err *e)
     return 0;
 }
 
-static int set_status(struct courier *c, const struct sandbox *s,
-                      const char *status, const char *reason,
-                      const struct forge_pr *pr, const char *head)
+int pr_set(struct courier *c, const struct sandbox *s, const char *status,
+           const char *reason, const struct forge_pr *pr, const char *head)
 {
     AUTO_BUF struct buf why = {0};
     struct outcome o = {
@@ -95,11 +91,7 @@ static int set_status(struct courier *c, const struct sandbox *s,
 
 /* ---- where: the forge and the repository's name there ---- */
 
-struct place {
-    char *api, *owner, *name, *token;
-};
-
-static void place_clear(struct place *p)
+static void place_clear(struct pr_place *p)
 {
     free(p->api);
     free(p->owner);
@@ -129,7 +121,7 @@ static void parts_of_path(const char *url, char **owner, char **name)
 
 /* 0, or 1 with words: there is no forge to ask */
 static int find_place(struct courier *c, struct sandbox *s,
-                      const struct repo *r, struct place *p, struct err *e)
+                      const struct repo *r, struct pr_place *p, struct err *e)
 {
     struct db *d = store_reader(c->store);
     AUTO_FREE char *api = config_value(d, s, "github_api", NULL);
@@ -283,7 +275,7 @@ static int worth(struct courier *c, struct repo *r, struct git_commits *log,
 }
 
 static int open_request(struct courier *c, struct sandbox *s, struct repo *r,
-                        struct place *p, const char *asked,
+                        struct pr_place *p, const char *asked,
                         struct forge_pr *out, struct err *e)
 {
     struct db *d = store_reader(c->store);
@@ -315,8 +307,7 @@ static int open_request(struct courier *c, struct sandbox *s, struct repo *r,
     return rc;
 }
 
-/* when the words say until when the limit holds */
-static int limit_delay(const char *words)
+int pr_limit_delay(const char *words)
 {
     const char *until = strstr(words, " until ");
     char at[32] = "";
@@ -325,7 +316,7 @@ static int limit_delay(const char *words)
     if (until)
         snprintf(at, sizeof(at), "%.20s", until + 7);
     ms = time_parse(at);
-    ms = ms < 0 ? LOOK_MS : ms - now_ms() + 1000;
+    ms = ms < 0 ? PR_LOOK_MS : ms - now_ms() + 1000;
     return ms < 1000 ? 1000 : ms > LIMIT_MS ? LIMIT_MS : (int)ms;
 }
 
@@ -350,7 +341,7 @@ static int follow_fn(struct tx *tx, void *arg, struct err *e)
 
 /* -EAGAIN: again in *delay_ms, or to be followed from here on */
 static int create(struct courier *c, struct job *j, struct sandbox *s,
-                  struct repo *r, struct place *p, int *delay_ms,
+                  struct repo *r, struct pr_place *p, int *delay_ms,
                   struct err *e)
 {
     struct forge_pr pr = {0};
@@ -359,86 +350,24 @@ static int create(struct courier *c, struct job *j, struct sandbox *s,
     if (job_cancelled(j))
         return -ECANCELED;
     if (rc == 1) {
-        set_status(c, s, "skipped", e->text, NULL, NULL);
+        pr_set(c, s, "skipped", e->text, NULL, NULL);
         return 0;
     }
     if (rc == -EAGAIN && j->attempt < LIMIT_TRIES) {
-        *delay_ms = limit_delay(e->text);
-        set_status(c, s, "creating", e->text, NULL, NULL);
+        *delay_ms = pr_limit_delay(e->text);
+        pr_set(c, s, "creating", e->text, NULL, NULL);
         return -EAGAIN;
     }
     if (unclear(rc) && j->attempt < UNCLEAR_TRIES)
         return -EAGAIN;
     if (rc < 0) {
-        set_status(c, s, "failed", e->text, NULL, NULL);
+        pr_set(c, s, "failed", e->text, NULL, NULL);
         return 0;
     }
-    set_status(c, s, "created", NULL, &pr, r->branch);
+    pr_set(c, s, "created", NULL, &pr, r->branch);
     forge_pr_clear(&pr);
-    *delay_ms = LOOK_MS;
+    *delay_ms = PR_LOOK_MS;
     store_do(c->store, follow_fn, j, NULL);
-    return -EAGAIN;
-}
-
-struct seen {
-    int64_t job;
-    const char *etag;
-};
-
-static int seen_fn(struct tx *tx, void *arg, struct err *e)
-{
-    struct seen *n = arg;
-
-    (void)e;
-    db_exec(tx->db, "UPDATE job SET args=? WHERE id=?", "si",
-            n->etag ? n->etag : "", n->job);
-    return 0;
-}
-
-static int look(struct courier *c, struct job *j, struct sandbox *s,
-                struct place *p, int number, struct err *e)
-{
-    AUTO_FREE char *etag = xstrdup(*j->args ? j->args : NULL);
-    struct forge_pr pr = {0};
-    bool over = false;
-    int rc = forge_get(&(struct forge){p->api, p->token, p->owner, p->name},
-                       number, &etag, &pr, e);
-
-    if (rc == 0 && pr.state && strcmp(pr.state, "open")) {
-        over = true;
-        if (!strcmp(pr.state, "merged"))
-            set_status(c, s, "merged", NULL, &pr, NULL);
-        else
-            set_status(c, s, "created", "closed without a merge", &pr, NULL);
-    } else if (rc == 0) {
-        store_do(c->store, seen_fn, &(struct seen){j->id, etag}, NULL);
-    }
-    forge_pr_clear(&pr);
-    if (over)
-        return 0;
-    return rc == -EAGAIN ? -EBUSY : -EAGAIN;
-}
-
-/* merged yet? A look that fails isn't worth an error */
-static int follow(struct courier *c, struct job *j, struct sandbox *s,
-                  struct place *p, int *delay_ms)
-{
-    struct db *d = store_reader(c->store);
-    int number = (int)db_int(d, 0, "SELECT pr_number FROM sandbox WHERE id=?",
-                             "i", s->id);
-    int64_t since =
-        db_int(d, 0, "SELECT created FROM job WHERE id=?", "i", j->id);
-    struct err e = {0};
-    int rc;
-
-    if (!number || !since || now_ms() - since > FOLLOW_MS)
-        return 0;
-    rc = look(c, j, s, p, number, &e);
-    if (rc == 0)
-        return 0;
-    *delay_ms = j->attempt > 30 ? LOOK_MAX_MS : LOOK_MS * (1 + j->attempt / 3);
-    if (rc == -EBUSY)
-        *delay_ms = limit_delay(e.text);
     return -EAGAIN;
 }
 
@@ -513,22 +442,22 @@ static int push_first(struct courier *c, struct job *j, struct sandbox *s,
 static int at_forge(struct courier *c, struct job *j, struct sandbox *s,
                     int *delay_ms, struct err *e)
 {
-    struct place p = {0};
+    struct pr_place p = {0};
     struct repo r;
     int rc = repo_get(c, s, &r);
 
     if (rc < 0) {
-        set_status(c, s, "skipped", "there is no repository", NULL, NULL);
+        pr_set(c, s, "skipped", "there is no repository", NULL, NULL);
         return 0;
     }
     rc = find_place(c, s, &r, &p, e);
     if (rc == 1) {
-        set_status(c, s, "skipped", e->text, NULL, NULL);
+        pr_set(c, s, "skipped", e->text, NULL, NULL);
         rc = 0;
     } else if (j->step == 0) {
         rc = create(c, j, s, &r, &p, delay_ms, e);
     } else {
-        rc = follow(c, j, s, &p, delay_ms);
+        rc = pr_follow(c, j, s, &p, delay_ms);
     }
     place_clear(&p);
     repo_clear(&r);

@@ -231,5 +231,14 @@ static const char schema_4[] =
     " started INTEGER NOT NULL, ended INTEGER NOT NULL DEFAULT 0);"
     "CREATE INDEX pause_run ON pause(run);";
 
+/* what the forge's checks say of a pull request's newest commit */
+static const char schema_5[] =
+    "ALTER TABLE sandbox ADD COLUMN pr_checks TEXT NOT NULL DEFAULT ''"
+    " CHECK(pr_checks IN('','pending','passed','failed'));"
+    "ALTER TABLE sandbox ADD COLUMN"
+    " pr_checks_words TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE run ADD COLUMN pr_checks TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE run ADD COLUMN pr_checks_words TEXT NOT NULL DEFAULT '';";
+
 const char *const engine_migrations[] = {schema_1, schema_2, schema_3,
-                                         schema_4, NULL};
+                                         schema_4, schema_5, NULL};

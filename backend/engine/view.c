@@ -232,6 +232,7 @@ static const struct shown shown[VIEWS] = {
                               "pr_number END"),
     [VIEW_PR_STATUS] = OF_SANDBOX(ASPECT_PR, "pr_status"),
     [VIEW_PR_TITLE] = OF_SANDBOX(ASPECT_PR, "pr_title"),
+    [VIEW_PR_CHECKS] = OF_SANDBOX(ASPECT_PR, "pr_checks"),
     [VIEW_LEARNINGS] = OF_SANDBOX(ASPECT_LEARN, "learnings"),
     [VIEW_LEARNINGS_STATUS] = OF_SANDBOX(ASPECT_LEARN, "learn_status"),
     [VIEW_RUN_LINK] = {.kind = OBJ_SANDBOX,
@@ -252,6 +253,7 @@ static const struct shown shown[VIEWS] = {
                           "pr_number END"),
     [VIEW_RUN_PR_STATUS] = OF_RUN(ASPECT_PR, "pr_status"),
     [VIEW_RUN_PR_TITLE] = OF_RUN(ASPECT_PR, "pr_title"),
+    [VIEW_RUN_PR_CHECKS] = OF_RUN(ASPECT_PR, "pr_checks"),
     [VIEW_RUN_LEARNINGS] = MADE(OBJ_RUN, ASPECT_LEARN, view_run_learnings),
     [VIEW_RUN_PROGRESS] =
         MADE(OBJ_RUN, ASPECT_PROGRESS | ASPECT_STATUS, view_run_progress),

@@ -13,6 +13,7 @@ void forge_pr_clear(struct forge_pr *p)
     free(p->url);
     free(p->title);
     free(p->state);
+    free(p->sha);
     memset(p, 0, sizeof(*p));
 }
 
@@ -57,6 +58,7 @@ static int fill(struct forge_pr *p, json_t *o, struct err *e)
     p->number = (int)n;
     p->url = printable(str(o, "html_url"), 2000);
     p->title = printable(str(o, "title"), 300);
+    p->sha = printable(str(json_object_get(o, "head"), "sha"), 64);
     p->state = xstrdup(is_merged(o)                        ? "merged"
                        : strcmp(str(o, "state"), "closed") ? "open"
                                                            : "closed");

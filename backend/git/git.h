@@ -156,6 +156,7 @@ struct forge {
 struct forge_pr {
     int number;
     char *url, *title, *state; /* open, closed, merged */
+    char *sha;                 /* the commit at its head */
     bool draft;
 };
 void forge_pr_clear(struct forge_pr *p);
@@ -181,6 +182,16 @@ int forge_open(const struct forge *f, const struct forge_new *n,
  * empty then */
 int forge_get(const struct forge *f, int number, char **etag,
               struct forge_pr *out, struct err *e);
+/* checks.c: what was run on a commit, check runs and statuses together */
+struct forge_checks {
+    int passed, failed, pending;
+    char *names; /* of those that failed, ", " between; printable */
+};
+void forge_checks_clear(struct forge_checks *c);
+/* etags in/out, owned by the caller, each may be NULL; 1: not modified, *out
+ * is empty then; errnos of forge_open */
+int forge_checks(const struct forge *f, const char *sha, char *etags[2],
+                 struct forge_checks *out, struct err *e);
 /* the API's base URL for a repository's host; owned by the caller */
 char *forge_api_for(const char *host);
 

@@ -17,6 +17,8 @@ entry that fits is taken off and answered:
 
 GITHUB_RECORD=FILE in the environment: calls and answers, a JSON line each.
 POST /_/OWNER/NAME/pulls/N {"state": "closed", "merged": true} changes one.
+DIR/checks.json, what CI says of any commit: {"runs": {NAME: CONCLUSION, or
+null while it runs}, "statuses": {NAME: STATE}}.
 Ends by a signal, or with
 --until-eof at the end of its standard input.
 """
@@ -180,6 +182,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         m = re.fullmatch(r"pulls/(\d+)", rest)
         if m:
             return self.one(pulls, mine, int(m.group(1)), body)
+        m = re.fullmatch(r"commits/([0-9a-f]{40})/(check-runs|status)", rest)
+        if m and self.command == "GET":
+            checks = self.state.load("checks.json", {})
+            make = shapes.check_runs if m.group(2) == "check-runs" \
+                else shapes.combined_status
+            return 200, make(owner + "/" + name, m.group(1), checks)
         m = re.fullmatch(r"issues/(\d+)/labels", rest)
         if m and self.command == "POST":
             return self.label(pulls, mine, int(m.group(1)), body)

@@ -105,3 +105,38 @@ def full(p):
                 "deletions", "review_comments"):
         out[key] = 1
     return out
+
+
+def check_runs(repo, sha, checks):
+    """what GitHub's own CI ran on a commit"""
+    url = "%s/repos/%s/check-runs/" % (API, repo)
+    runs = [{"id": i, "node_id": "CR_%d" % i, "head_sha": sha, "name": name,
+             "external_id": "", "url": url + str(i),
+             "html_url": "%s/%s/runs/%d" % (WEB, repo, i),
+             "details_url": "%s/%s/runs/%d" % (WEB, repo, i),
+             "status": "completed" if end else "in_progress",
+             "conclusion": end, "started_at": TIME,
+             "completed_at": TIME if end else None,
+             "output": {"title": None, "summary": None, "text": None,
+                        "annotations_count": 0,
+                        "annotations_url": url + str(i) + "/annotations"},
+             "check_suite": {"id": 1}, "app": None, "pull_requests": []}
+            for i, (name, end) in enumerate(checks.get("runs", {}).items(), 1)]
+    return {"total_count": len(runs), "check_runs": runs}
+
+
+def combined_status(repo, sha, checks):
+    """what others told GitHub of a commit"""
+    url = "%s/repos/%s/commits/%s" % (API, repo, sha)
+    all_ = [{"id": i, "node_id": "SC_%d" % i, "state": state, "context": name,
+             "description": None, "target_url": None, "avatar_url": None,
+             "url": "%s/repos/%s/statuses/%s" % (API, repo, sha),
+             "created_at": TIME, "updated_at": TIME}
+            for i, (name, state) in
+            enumerate(checks.get("statuses", {}).items(), 1)]
+    states = {s["state"] for s in all_}
+    return {"state": "failure" if states & {"failure", "error"} else
+            "success" if states == {"success"} else "pending",
+            "sha": sha, "total_count": len(all_), "statuses": all_,
+            "repository": repository(repo), "commit_url": url,
+            "url": url + "/status"}

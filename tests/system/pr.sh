@@ -59,6 +59,31 @@ yes 'it is looked at' soon 20 looked 1
 look "$(pid)"
 yes 'and again' soon 20 looked 2
 is 'still created' "$(cat "$S/one/pr/status")" created
+is 'no checks' "$(cat "$S/one/pr/checks")" ''
+
+# ---- what the forge's checks say ----
+said() { [ "$(cat "$S/one/pr/checks")" = "$1" ]; }
+echo '{"runs": {"build": null, "lint": "success"}}' >"$G/checks.json"
+look "$(pid)"
+yes 'checks are under way' soon 20 said pending
+is 'in words' "$(jq -r .pr.checks_reason "$S/one/info.json")" \
+    '1 of 2 passed, 1 to come'
+echo '{"runs": {"build": "failure", "lint": "success"},
+    "statuses": {"ci/old": "success"}}' >"$G/checks.json"
+look "$(pid)"
+yes 'one failed' soon 20 said failed
+is 'which one' "$(jq -r .pr.checks_reason "$S/one/info.json")" \
+    '2 of 3 passed, failed: build'
+like 'an event tells it' "$(grep '"checks"' "$S/one/events" | tail -1)" \
+    '"checks":"failed".*failed: build'
+n_events=$(grep -c '"checks"' "$S/one/events")
+look "$(pid)"
+yes 'it is looked at as before' soon 20 looked 5
+is 'what did not change is no event' "$(grep -c '"checks"' "$S/one/events")" \
+    "$n_events"
+echo '{"runs": {"build": "success", "lint": "skipped"}}' >"$G/checks.json"
+look "$(pid)"
+yes 'all passed' soon 20 said passed
 curl -sS -X POST -d '{"state": "closed", "merged": true}' \
     "$api/_/acme/web/pulls/1" >/dev/null
 look "$(pid)"

@@ -243,6 +243,65 @@ static void followed(void **state)
     free(etag);
 }
 
+/* 0 with what it says, 1: as before, -errno */
+static int checks(const char *json, char *etags[2], const char *want,
+                  const char *names)
+{
+    static const char sha[] = "1111111111111111111111111111111111111111";
+    struct forge f = forge();
+    struct forge_checks k;
+    struct err e;
+    char got[40];
+    int r;
+
+    if (json)
+        SH("echo '%s' >state/checks.json", json);
+    r = forge_checks(&f, sha, etags, &k, &e);
+    if (!r) {
+        snprintf(got, sizeof(got), "%d %d %d", k.passed, k.failed, k.pending);
+        assert_string_equal(got, want);
+        assert_string_equal(k.names, names);
+    }
+    forge_checks_clear(&k);
+    return r;
+}
+
+static void checked(void **state)
+{
+    char *etags[2] = {NULL, NULL};
+    struct forge f = forge();
+    struct forge_checks k;
+    struct err e;
+
+    (void)state;
+    NEEDS_SERVER();
+    assert_int_equal(checks(NULL, etags, "0 0 0", ""), 0);
+    assert_int_equal(checks(NULL, etags, NULL, NULL), 1);
+    /* one of the two has changed: both count */
+    assert_int_equal(checks("{\"runs\": {\"build\": null, \"lint\": "
+                            "\"success\"}}",
+                            etags, "1 0 1", ""),
+                     0);
+    assert_int_equal(checks("{\"runs\": {\"build\": null, \"lint\": "
+                            "\"success\"}, \"statuses\": {\"ci/old\": "
+                            "\"error\", \"ci/ok\": \"success\"}}",
+                            etags, "2 1 1", "ci/old"),
+                     0);
+    assert_int_equal(checks("{\"runs\": {\"a\": \"skipped\", \"b\": "
+                            "\"neutral\", \"c\": \"cancelled\", \"d\\u001b\": "
+                            "\"timed_out\"}}",
+                            etags, "2 2 0", "c, d^["),
+                     0);
+    assert_int_equal(checks(NULL, etags, NULL, NULL), 1);
+    faults("[{\"method\": \"GET\", \"path\": \"status\", \"status\": 403, "
+           "\"message\": \"no\"}]");
+    assert_int_equal(checks("{}", etags, NULL, NULL), -EACCES);
+    assert_int_equal(checks(NULL, etags, "0 0 0", ""), 0);
+    assert_int_equal(forge_checks(&f, "../../user", etags, &k, &e), -EINVAL);
+    free(etags[0]);
+    free(etags[1]);
+}
+
 static void apis(void **state)
 {
     AUTO_FREE char *a = forge_api_for("github.com");
@@ -257,8 +316,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(opened),   T(others_untouched), T(never_two),           T(refusals),
-        T(gives_up), T(followed),         cmocka_unit_test(apis),
+        T(opened),   T(others_untouched), T(never_two), T(refusals),
+        T(gives_up), T(followed),         T(checked),   cmocka_unit_test(apis),
     };
     int r;
 
