@@ -20,8 +20,8 @@
  *   reconcile.c deadlines, the provider's list
  *   files.c     .files
  *   transcript.c how a conversation is written down
- *   salvage.c pr.c learn.c    work saved, offered (prlook.c: followed), learned
- *                from
+ *   salvage.c pr.c learn.c    work saved, offered, learned from
+ *   prlook.c    an offer followed until it is merged
  *   run*.c      workflows: run.h says which is what
  *
  * Functions named tx_* run on the writer's thread, inside a transaction, and
