@@ -113,6 +113,7 @@ static void docfile_free(struct docfile *d)
     buf_wipe(&d->rejected);
     buf_wipe(&d->was);
     free(d->target);
+    free(d->aside);
     free(d->path);
     free(d);
 }
@@ -185,11 +186,12 @@ static bool same_text(const struct buf *a, const struct buf *b)
     return a->n == b->n && (!a->n || !memcmp(a->p, b->p, a->n));
 }
 
-bool doc_puts_back(struct docfile *d, const struct buf *text)
+bool doc_puts_back(struct docfile *d, const struct buf *text, bool undone)
 {
     AUTO_BUF struct buf old = {0};
 
-    if (!d->has_rejected || d->rejected_seen || doc_secret(d->path))
+    if (!d->has_rejected || (d->rejected_seen && !undone) ||
+        doc_secret(d->path))
         return false;
     if (!doc_load(d->o, d->path, &old))
         return same_text(&old, text);

@@ -312,6 +312,14 @@ static int text_of(struct oid o, const char *path, struct buf *out)
     return doc_load(o, path, out);
 }
 
+/* is it what was set aside from there, untouched? */
+static bool comes_back(const struct docfile *src, struct oid o,
+                       const char *path)
+{
+    return src && src->aside && !src->writes && oid_same(src->o, o) &&
+           !strcmp(src->aside, path);
+}
+
 static void save_as(fuse_req_t req, struct node *from, const char *path,
                     enum target source, struct node *to, const char *newpath)
 {
@@ -336,7 +344,7 @@ static void save_as(fuse_req_t req, struct node *from, const char *path,
     m->source = source;
     m->d = docmem_get(to->o, newpath);
     docmem_ref(m->d);
-    doc_save(m->d, &text, mode, moved, m);
+    doc_save(m->d, &text, mode, comes_back(src, to->o, newpath), moved, m);
     buf_wipe(&text);
 }
 
@@ -356,6 +364,8 @@ static void set_aside(fuse_req_t req, struct node *from, const char *path,
     d = scratch_new(to->o, newpath, 0600, to->row->kind != K_DOCDIR);
     buf_add(&d->draft, text.p, text.n);
     buf_wipe(&text);
+    if (oid_same(from->o, to->o))
+        d->aside = xstrdup(path);
     d = docmem_find(from->o, path);
     if (d && d->created)
         docmem_remove(d);
@@ -424,7 +434,7 @@ static void rename_stored(fuse_req_t req, struct node *from, const char *path,
     AUTO_BUF struct buf text = {0};
 
     if (over && over->has_rejected && !doc_load(from->o, path, &text))
-        n->back = doc_puts_back(over, &text);
+        n->back = doc_puts_back(over, &text, false);
     remember(from->o, path);
     n->req = req;
     n->o = from->o;

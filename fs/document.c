@@ -165,9 +165,9 @@ static bool in_force(const struct docfile *d, unsigned mode)
 }
 
 void doc_save(struct docfile *d, const struct buf *text, unsigned mode,
-              doc_after after, void *arg)
+              bool undone, doc_after after, void *arg)
 {
-    bool back = doc_puts_back(d, text);
+    bool back = doc_puts_back(d, text, undone);
     struct saving *s;
 
     if (back && in_force(d, mode)) {
@@ -373,7 +373,7 @@ static void commit(fuse_req_t req, struct handle *h, doc_after after)
     else if (!d || d->kind != DOC_STORED || d->gone || !d->dirty)
         fuse_reply_err(req, 0);
     else
-        doc_save(d, &d->draft, d->mode, after, req);
+        doc_save(d, &d->draft, d->mode, false, after, req);
 }
 
 static void doc_flush(fuse_req_t req, struct handle *h,
@@ -397,7 +397,7 @@ static void doc_release(struct handle *h)
     d->writers -= handle_writes(h);
     if (handle_writes(h) && !d->writers && d->kind == DOC_STORED) {
         if (!d->gone && !h->spoilt && (d->dirty || d->emptied))
-            doc_save(d, &d->draft, d->mode, after_nothing, NULL);
+            doc_save(d, &d->draft, d->mode, false, after_nothing, NULL);
         else
             d->created = false;
         draft_drop(d);
@@ -504,7 +504,7 @@ static void truncate_stored(fuse_req_t req, struct node *n, size_t size)
         reply_code(req, r);
     } else {
         draft_resize(d, size);
-        doc_save(d, &d->draft, 0, set_after, setting_new(req, n));
+        doc_save(d, &d->draft, 0, false, set_after, setting_new(req, n));
     }
     if (!d->writers)
         draft_drop(d);

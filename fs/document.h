@@ -45,6 +45,7 @@ struct docfile {
     unsigned mode;      /* 0: as it is */
     int64_t mtime_ns;
     char *target; /* of a DOC_LINK */
+    char *aside;  /* of scratch: the document whose text it took along */
     bool has_rejected;
     bool rejected_seen; /* somebody has looked at it */
     struct buf rejected;
@@ -67,8 +68,9 @@ void docmem_remove(struct docfile *d); /* the name goes, open files stay */
 bool docmem_full(size_t more);         /* is there no room for more scratch? */
 void doc_reject(struct docfile *d, const struct err *e, const struct buf *b);
 void doc_unreject(struct docfile *d);
-/* was a refused text put aside by putting the one in force back? */
-bool doc_puts_back(struct docfile *d, const struct buf *text);
+/* is that the text in force, coming back after a refused one? undone: by the
+ * way it was taken, whoever has looked meanwhile */
+bool doc_puts_back(struct docfile *d, const struct buf *text, bool undone);
 /* remembers for a moment what is removed; takes text */
 void doc_removed(struct oid o, const char *path, struct buf *text,
                  const struct courier_doc *attr);
@@ -104,12 +106,12 @@ struct handle *doc_handle(struct node *n, struct docfile *d,
 void doc_setattr(fuse_req_t req, struct node *n, struct handle *h,
                  const struct stat *st, int to_set);
 /*
- * Saves and then answers req with 0 or -errno (bad instead of EINVAL). With
- * after, that runs instead of the answer. d gets the refusal.
+ * Saves, and then calls after with 0 or -errno; d gets the refusal. undone: by
+ * the way it came this is what was set aside from there.
  */
 typedef void (*doc_after)(void *arg, int code);
 void doc_save(struct docfile *d, const struct buf *text, unsigned mode,
-              doc_after after, void *arg);
+              bool undone, doc_after after, void *arg);
 
 /* ---- docname.c ---- */
 

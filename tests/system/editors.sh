@@ -10,12 +10,12 @@ mkdir "$T/tmux" "$T/home"
 export TMUX_TMPDIR=$T/tmux HOME=$T/home
 unset TMUX
 cat >"$T/drive.py" <<'END'
-import os, re, subprocess, sys, threading, time
+import os, re, shutil, subprocess, sys, threading, time
 M = sys.argv[1]
 passed, lock = 0, threading.Lock()
 VIM = "vim --clean -N --cmd 'set nomore shortmess=aoOtTF' -c 'set backupskip= noautoindent %s' "
 ESC, ENTER = "Escape", "Enter"
-BAD = r"Operation canceled|E514|E512|E667|Invalid argument|Bad message"
+BAD = r"(?i)Operation canceled|E514|E512|E667|Invalid argument|Bad message"
 # how to: open, replace all by a text, add a line, save, take back, leave
 def vim(opts):
     return dict(cmd=VIM % opts, all=[":%d", ENTER, "i", "@TEXT", ESC],
@@ -35,8 +35,10 @@ EDITORS = {
     "ed": dict(cmd="ed -p '*' ", all=["1,$d", ENTER, "a", ENTER, "@TEXT", ENTER, ".", ENTER],
                add=["$a", ENTER, "@TEXT", ENTER, ".", ENTER], save=["w", ENTER],
                good=r"(?m)^\d+$", ready=r"\*", after=["h", ENTER], undo=["u", ENTER], quit=["Q", ENTER], mark=None),
+    "micro": dict(cmd="micro ", all=["C-a", "Delete", "@TEXT"], add=["C-End", "@TEXT"], save=["C-s"],
+                  good=r"Saved ", ready=r"ft:|\| (unix|dos)", after=[], undo=["C-k"], quit=["C-q", "n"], mark=None),
 }
-if subprocess.run("command -v emacs", shell=True, stdout=subprocess.DEVNULL).returncode == 0:
+if shutil.which("emacs"):
     EDITORS["emacs"] = dict(cmd="emacs -nw -Q --eval '(setq inhibit-startup-screen t)' ",
         all=["C-x", "h", "C-w", "@TEXT"], add=["M->", ENTER, "@TEXT"], save=["C-x", "C-s"],
         good=r"Wrote ", ready=r"\((Text|Fundamental|Conf|Markdown|Emacs-Lisp|Outline)", after=["C-g"],
@@ -64,7 +66,7 @@ class Tm:
                     if i:
                         self.run("send-keys", "-t", self.s, ENTER)
                     self.run("send-keys", "-t", self.s, "-l", line)
-            elif len(k) > 1 and not re.match(r"^(Escape|Enter|[CM]-.)$", k):
+            elif len(k) > 1 and not re.match(r"^(Escape|Enter|Delete|[CM]-(.|End))$", k):
                 self.run("send-keys", "-t", self.s, "-l", k)
             else:
                 self.run("send-keys", "-t", self.s, k)
