@@ -11,19 +11,25 @@ enum { START_LIMIT_MS = 30000, LOOK_LIMIT_MS = 15000, KILL_LIMIT_MS = 20000 };
 /*
  * Runs in its own session. The lock on descriptor 9 tells that it is there;
  * nothing it starts inherits that. A shell says so on its stderr when a child
- * was ended by a signal: that is how 137 is told from signal 9.
+ * was ended by a signal: that is how 137 is told from signal 9. What it starts
+ * may have a few processes less than we, has less of the processor where that
+ * is short, and goes first where memory is: so there is always room for who
+ * comes to end it.
  */
 static const char supervisor[] =
     "courier_dir=$1 courier_mark=$3 courier_shell=$4 courier_merge=$5\n"
     "umask 022\n"
-    "echo $$ >\"$1/pid\"\n"
+    "read -r courier_n </proc/$$/stat\n"
+    "echo \"$courier_n\" >\"$1/stat\"\n"
     "cd \"$2\" 2>/dev/null || cd\n"
+    "set -- $courier_n\n"
+    "courier_n=$((10 - ${19:-0}))\n"
     "case :$PATH: in\n"
     "*:\"$HOME/.local/bin\":*) ;;\n"
     "*) PATH=$PATH:$HOME/.local/bin ;;\n"
     "esac\n"
     /* what sh starts with & has SIGINT and SIGQUIT ignored */
-    "courier_env='env --default-signal=INT,QUIT'\n"
+    "courier_env=\"nice -n $courier_n env --default-signal=INT,QUIT\"\n"
     "$courier_env true 2>/dev/null || courier_env=\n"
     "set -a\n"
     ". \"$courier_dir/env\"\n"
@@ -39,6 +45,14 @@ static const char supervisor[] =
     "  exec <\"$courier_dir/prompt\" >\"$courier_dir/out\" 9>&-\n"
     "  [ \"$courier_merge\" = 1 ] && exec 2>&1 ||\n"
     "    exec 2>\"$courier_dir/err\"\n"
+    "  { echo 500 >/proc/self/oom_score_adj; } 2>/dev/null\n"
+    "  for courier_o in u p; do\n" /* dash has it as -p */
+    "    courier_n=$(ulimit -$courier_o 2>/dev/null) || continue\n"
+    "    [ \"$courier_n\" -gt 64 ] 2>/dev/null &&\n"
+    "      ulimit -$courier_o $((courier_n - (courier_n > 800 ? 100 :\n"
+    "        courier_n / 8)))\n"
+    "    break\n"
+    "  done\n"
     "  exec $courier_env \"$courier_shell\" \"$@\"\n"
     ")\n"
     "c=$? s=0\n"
@@ -116,48 +130,82 @@ static const char looker[] =
     "wc -c <\"$D/err\" || echo 0\n";
 
 /*
- * Found by the mark in their environment; by their session; and, when they
- * have wiped the one and left the other, as orphans of ours that are younger
- * than the turn and have nothing of what every process of the API is given.
+ * What belongs to a turn: what has its mark in the environment; what is of its
+ * session; orphans of ours that are younger than the turn and have nothing of
+ * what every process of the API is given (who has wiped the one and left the
+ * other); and the children of all these. A command's name may hold anything,
+ * so a line of stat ends where its fields are complete, not before.
+ */
+static const char members[] =
+    "function pid(f) { split(f, w, \"/\"); return w[3] + 0 }\n"
+    "$1 == \"m\" { marked[pid($2)]; next }\n"
+    "$1 == \"w\" { wiped[pid($2)]; next }\n"
+    "$1 == \"t\" { s = $2 + 0; t = $23 + 0; next }\n"
+    "{ r = r == \"\" ? $0 : r \" \" $0; f = r; sub(/^.*\\) /, \"\", f) }\n"
+    "split(f, a, \" \") < 40 { next }\n"
+    "{ p = r + 0; r = \"\"; state[p] = a[1]; up[p] = a[2] + 0\n"
+    "  session[p] = a[4] + 0; born[p] = a[20] + 0 }\n"
+    "END {\n"
+    "  other = s in born && born[s] != t\n" /* its number was used again */
+    "  for (p in up)\n"
+    "    if (p in marked || (s && born[p] >= t && p > 1 &&\n"
+    "        ((session[p] == s && !other) || (p in wiped && up[p] == 1))))\n"
+    "      hit[p]\n"
+    "  for (p in up) {\n"
+    "    for (q = p; (q in up) && !(q in hit) && !(q in out) && n[p]++ < "
+    "9999;)\n"
+    "      q = up[q]\n"
+    "    if (q in hit)\n"
+    "      for (q = p; (q in up) && !(q in hit); q = up[q]) hit[q]\n"
+    "    else\n"
+    "      for (q = p; (q in up) && !(q in out); q = up[q]) out[q]\n"
+    "  }\n"
+    "  for (p in hit)\n"
+    "    if (state[p] !~ /[ZX]/ && p + 0 != s) print p\n"
+    "}\n";
+
+/*
+ * TERM, then KILL. What goes on forking is held first: a signal to all is
+ * sent at one moment, in which no fork happens, and who is held has used up
+ * what he may have. What isn't of the turn goes on afterwards. Where there are
+ * many that comes first of all, before we need anything that is short then.
+ * Root would hold the VM itself.
  */
 static const char killer[] =
-    "M=$1 D=$2\n"
+    "M=$1 D=$2 A=$3 held=\n"
+    "hold() {\n"
+    "  [ -r /proc/1/environ ] || { held=1; kill -s STOP -- -1; }\n"
+    "}\n"
+    "trap '[ -z \"$held\" ] || kill -s CONT -- -1' EXIT\n"
+    "set -- /proc/[0-9]*\n"
+    "[ $# -lt 150 ] || hold\n"
     "mkdir -p \"$D\"; mkdir \"$D/started\" 2>/dev/null\n"
-    "s=$(cat \"$D/pid\" 2>/dev/null); s=${s:-0}\n"
-    "stats() {\n" /* pid state ppid pgrp session ... start */
-    "  cat /proc/[0-9]*/stat 2>/dev/null | sed 's/^\\([0-9]*\\) (.*) /\\1 /'\n"
-    "}\n"
-    "t=$(stats | awk -v s=\"$s\" '$1 == s { print $21 }')\n"
-    "orphans() {\n"
-    "  stats | awk -v t=\"$t\" '$2 !~ /[ZX]/ && $3 == 1 && $21 >= t &&\n"
-    "      $1 != 1 { print $1 }' | while read -r p; do\n"
-    "    [ -O \"/proc/$p\" ] && [ -r \"/proc/$p/environ\" ] &&\n"
-    "      ! grep -qz '^E2B_SANDBOX' \"/proc/$p/environ\" && echo \"$p\"\n"
-    "  done\n"
-    "}\n"
     "list() {\n"
-    "  { grep -lzxF \"COURIER_PROCESS=$M\" /proc/[0-9]*/environ \\\n"
-    "      2>/dev/null | sed 's|/proc/\\([0-9]*\\)/.*|\\1|'\n"
-    "    [ \"$s\" -gt 0 ] && stats |\n"
-    "      awk -v s=\"$s\" '$2 !~ /[ZX]/ && $5 == s { print $1 }'\n"
-    "    [ -n \"$t\" ] && orphans\n"
-    "  } | sort -u | grep -vx \"$s\"\n"
+    "  { grep -lzxF \"COURIER_PROCESS=$M\" /proc/[0-9]*/environ |\n"
+    "      sed 's/^/m /'\n"
+    "    grep -LzE '^E2B_SANDBOX' /proc/[0-9]*/environ | sed 's/^/w /'\n"
+    "    sed 's/^/t /' \"$D/stat\"\n"
+    "    cat /proc/[0-9]*/stat\n"
+    "  } 2>/dev/null | awk \"$A\"\n"
     "}\n"
     "send() {\n"
-    "  kill -$1 $p 2>/dev/null || sudo -n kill -$1 $p 2>/dev/null\n"
+    "  kill -s $1 $p 2>/dev/null || sudo -n kill -s $1 $p 2>/dev/null\n"
     "}\n"
-    "p=$(list)\n"
-    "[ -z \"$p\" ] && exit 0\n"
-    "send TERM\n"
-    "i=0\n"
-    "while [ $i -lt 12 ]; do\n"
-    "  sleep 0.025; p=$(list); [ -z \"$p\" ] && exit 0; i=$((i+1))\n"
-    "done\n"
-    "i=0\n"
-    "while [ $i -lt 100 ]; do\n"
-    "  send KILL; sleep 0.02; p=$(list); [ -z \"$p\" ] && exit 0\n"
-    "  i=$((i+1))\n"
-    "done\n"
+    "rounds() {\n" /* N SIGNAL: sent in each round, if one is given */
+    "  i=0\n"
+    "  while [ $i -lt $1 ]; do\n"
+    "    p=$(list); [ -z \"$p\" ] && exit 0\n"
+    "    [ -n \"$2\" ] && send $2\n"
+    "    sleep 0.02; i=$((i+1))\n"
+    "  done\n"
+    "}\n"
+    "if [ -z \"$held\" ]; then\n"
+    "  rounds 1 TERM\n"
+    "  rounds 12\n"
+    "  rounds 10 KILL\n"
+    "  hold\n"
+    "fi\n"
+    "rounds 100 KILL\n"
     "exit 1\n";
 
 static void dir_of(int64_t process, char out[96])
@@ -295,7 +343,8 @@ int launch_kill(const struct e2b_target *t, const char *instance,
 {
     AUTO_FREE char *mark = xasprintf("%s-%lld", instance, (long long)process);
     char dir[96];
-    const char *argv[] = {"/bin/sh", "-c", killer, "courier", mark, dir, NULL};
+    const char *argv[] = {"/bin/sh", "-c", killer,  "courier",
+                          mark,      dir,  members, NULL};
     struct e2b_run run = {.argv = argv,
                           .limit_ms = KILL_LIMIT_MS,
                           .max_out = 4096,

@@ -90,6 +90,13 @@ void box_spec_free(struct box_spec *s)
     *s = (struct box_spec){0};
 }
 
+int box_pids(const struct box_spec *s)
+{
+    return (int)(s->memory_mb < 256    ? 256
+                 : s->memory_mb > 2000 ? 2000
+                                       : s->memory_mb);
+}
+
 static void line_add(struct box *b, const char *level, const char *fmt,
                      va_list ap)
 {
@@ -555,8 +562,9 @@ static int start_jail(struct box *b, struct err *e)
         return err_set(e, errno, "%s can't be made: %s", b->dir,
                        strerror(errno));
     s.tmp_bytes = b->spec.memory_mb << 19; /* half of it */
+    s.pids = box_pids(&b->spec);
     cgroup_make(&b->cg, b->id, b->spec.memory_mb << 20, b->spec.cpus,
-                BOX_PIDS + 2);
+                s.pids + 2);
     rc = jail_start(&b->j, &s, e);
     snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)b->j.init);
     if (!rc && stat(path, &st) == 0)

@@ -55,7 +55,9 @@ struct box_limits {
     const char *memory, *cpu, *pids, *freeze, *network;
 };
 
-enum { BOX_DISK_MB = 10240, BOX_PIDS = 2000 };
+enum { BOX_DISK_MB = 10240 };
+/* processes and threads at once: one for each MiB, 256 to 2,000 */
+int box_pids(const struct box_spec *s);
 
 /* removes what an earlier host left; starts the threads */
 int box_init(const struct box_conf *conf, struct err *e);

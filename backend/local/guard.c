@@ -67,7 +67,7 @@ static void check_memory(struct box *b)
         kill(biggest, SIGKILL);
         box_log(b, "error", "out of memory: a process was killed");
     }
-    if (count > BOX_PIDS + 100 && biggest > 0)
+    if (count > box_pids(&b->spec) + 100 && biggest > 0)
         kill(biggest, SIGKILL);
 }
 

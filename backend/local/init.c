@@ -23,12 +23,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_PROCESSES = 2000 };
 static const rlim_t MAX_FILE = (rlim_t)10 << 30;
 
 static struct {
     int sock, signals;
     uid_t base;
+    rlim_t pids;
     int userns;
     int freezer_procs, freezer_state;
     sigset_t old_mask;
@@ -240,7 +240,7 @@ static _Noreturn void child(struct spawn *s)
             fail(s, STAGE_FORK, errno);
     }
     s->report = fcntl(s->report, F_DUPFD_CLOEXEC, 3);
-    limit(RLIMIT_NPROC, MAX_PROCESSES);
+    limit(RLIMIT_NPROC, in.pids);
     limit(RLIMIT_NOFILE, 65536);
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_FSIZE, MAX_FILE);
@@ -568,12 +568,13 @@ int init_main(int argc, char **argv)
     struct init_msg ready = {.kind = INIT_READY};
     int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-    if (argc < 6 || getpid() != 1)
+    if (argc < 7 || getpid() != 1)
         return 2;
     in.sock = number(argv[2]);
     in.base = (uid_t)number(argv[3]);
-    in.freezer_procs = number(argv[4]);
-    in.freezer_state = number(argv[5]);
+    in.pids = (rlim_t)number(argv[4]);
+    in.freezer_procs = number(argv[5]);
+    in.freezer_state = number(argv[6]);
     ready.result = set_up();
     tell(&ready, root);
     close(root);

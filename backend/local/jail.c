@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -265,6 +266,10 @@ static _Noreturn void run_job(const struct job *j)
     setsid();
     if (j->cg)
         cgroup_join(j->cg);
+    /* within the group only: what is to be done at once in a box comes before
+     * what it is busy with */
+    if (j->cg && j->cg->join[CG_CPU] >= 0)
+        setpriority(PRIO_PROCESS, 0, -19);
     for (int i = 0; i < j->nkeep; i++)
         kept[i] = fcntl(j->keep[i], F_DUPFD, 32);
     dup2(null, 0);
@@ -499,6 +504,7 @@ static void add_own(struct args *a, const struct jail_spec *s)
 static void build(struct args *a, const struct jail_spec *s, bool freezer)
 {
     AUTO_FREE char *base = xasprintf("%u", s->base);
+    AUTO_FREE char *pids = xasprintf("%d", s->pids);
 
     adds(a, jl.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-uts",
          "--unshare-cgroup-try", "--hostname", "sandbox", "--as-pid-1",
@@ -525,7 +531,7 @@ static void build(struct args *a, const struct jail_spec *s, bool freezer)
     add_paths(a);
     add_binds(a, s->binds, true);
     adds(a, "--remount-ro", "/", "--chdir", "/home/user", "--",
-         "/run/courier/init", "--init", "3", base, freezer ? "4" : "-1",
+         "/run/courier/init", "--init", "3", base, pids, freezer ? "4" : "-1",
          freezer ? "5" : "-1", NULL);
 }
 

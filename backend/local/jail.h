@@ -26,6 +26,7 @@ struct jail_spec {
     char *const *binds; /* further host directories, read-only; may be NULL */
     const struct cgroup *cg;
     int64_t tmp_bytes; /* size of /tmp, /var/tmp */
+    int pids;          /* processes at once, of each user inside */
 };
 
 struct jail {

@@ -33,13 +33,13 @@ procs() {
 
 # ---- a fork bomb ----
 
-mk bomb memory=512 cpu=1
+mk bomb memory=256 cpu=1
 is 'a fork bomb' "$(wr "$S/bomb/message" 'b() { sleep 30 & b 2>/dev/null & b 2>/dev/null & }
 echo armed; b 2>/dev/null; sleep 60; echo after')" OK
 soon 20 grep -q armed "$S/bomb/log"
 sleep 2
 n=$(procs bomb | wc -l)
-if [ "$n" -le 2100 ]; then ok; else bad "$n processes"; fi
+if [ "$n" -le 260 ]; then ok; else bad "$n processes"; fi
 others 'fork bomb'
 echo 'kill now' >"$S/bomb/ctl"
 is 'it is ended' "$(wait_for bomb ended 20)" killed
