@@ -2,6 +2,7 @@
 #include "engine/run.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +11,9 @@ enum {
     SETUP_MS = 30 * 60 * 1000,
     OUTPUT_MAX = 1 << 20, /* kept of a command's output */
     DIFF_MAX = 4 << 20,
+    TRIM_MS = 10 * 60 * 1000,
 };
+#define CACHE_MAX ((int64_t)4 << 30) /* of all remotes */
 
 bool repo_wanted(struct db *d, const struct sandbox *s)
 {
@@ -543,6 +546,17 @@ static int diff_fn(struct tx *tx, void *arg, struct err *e)
     return 0;
 }
 
+/* now and then: what is kept of remotes has a bound */
+static void trim(const char *cache)
+{
+    static _Atomic int64_t next;
+    int64_t now = mono_ms(), was = next;
+
+    if (now >= was &&
+        atomic_compare_exchange_strong(&next, &was, now + TRIM_MS))
+        git_cache_trim(cache, CACHE_MAX);
+}
+
 int repo_diff(struct courier *c, struct sandbox *s, struct repo *r,
               struct err *e)
 {
@@ -554,6 +568,8 @@ int repo_diff(struct courier *c, struct sandbox *s, struct repo *r,
         rc = git_diff(cache, r->url, r->branch, r->base, DIFF_MAX, &f.text, e);
     if (rc == 0)
         rc = store_do(c->store, diff_fn, &f, e);
+    if (!r->path)
+        trim(cache);
     buf_free(&f.text);
     return rc;
 }

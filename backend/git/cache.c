@@ -1,10 +1,24 @@
-/* cache: one bare repository a remote, with the branches we asked for */
+/*
+ * cache: one bare repository a remote, with the branches we asked for. What is
+ * in it can always be had again, so it is removed as a whole: when it has
+ * become many packs, when it was not used for long, or when all together are
+ * too large. DIR/HASH.git.lock guards it, over processes too; its time is
+ * that of the last use.
+ */
 #include "git/lib.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum {
+    PACKS_MAX = 200, /* each fetch adds one */
+    UNUSED_S = 30 * 24 * 3600,
+    IN_USE_S = 600, /* between a fetch and what is read then */
+};
 
 char *git_cache_path(const char *cache_dir, const char *repo)
 {
@@ -29,19 +43,146 @@ int lib_open_cached(const char *cache_dir, const char *repo,
     return lib_open(path, out, e);
 }
 
-/* one writer a cache, over processes too; -1 with words */
-static int lock(const char *path, struct err *e)
+/* ---- who is in it ---- */
+
+/* how: LOCK_*; -1 with words */
+static int lock(const char *path, int how, struct err *e)
 {
     AUTO_FREE char *name = xasprintf("%s.lock", path);
     int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
-    if (fd < 0 || flock(fd, LOCK_EX)) {
+    if (fd < 0 || flock(fd, how)) {
         err_set(e, errno, "%s: %s", name, strerror(errno));
         close_cleanup(&fd);
         return -1;
     }
     return fd;
 }
+
+int lib_cache_hold(const char *cache_dir, const char *repo)
+{
+    AUTO_FREE char *path = NULL;
+
+    if (git_is_path(repo) || access(cache_dir, F_OK))
+        return -1;
+    path = git_cache_path(cache_dir, repo);
+    return lock(path, LOCK_SH, NULL);
+}
+
+/* ---- how much there is ---- */
+
+static int remove_one(const char *path, const struct stat *st, int type,
+                      struct FTW *at)
+{
+    (void)st;
+    (void)type;
+    (void)at;
+    remove(path);
+    return 0;
+}
+
+static void remove_all(const char *path)
+{
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static _Thread_local int64_t bytes_seen;
+
+static int add_bytes(const char *path, const struct stat *st, int type,
+                     struct FTW *at)
+{
+    (void)path;
+    (void)at;
+    if (type == FTW_F || type == FTW_D)
+        bytes_seen += (int64_t)st->st_blocks * 512;
+    return 0;
+}
+
+static bool many_packs(const char *path)
+{
+    AUTO_FREE char *packs = xasprintf("%s/objects/pack", path);
+    DIR *d = opendir(packs);
+    struct dirent *f;
+    int n = 0;
+
+    while (d && (f = readdir(d)))
+        n += strstr(f->d_name, ".pack") != NULL;
+    if (d)
+        closedir(d);
+    return n > PACKS_MAX;
+}
+
+struct cached {
+    char *path;
+    int64_t bytes, used_s;
+};
+
+static int by_use(const void *a, const void *b)
+{
+    const struct cached *x = a, *y = b;
+
+    return (x->used_s > y->used_s) - (x->used_s < y->used_s);
+}
+
+static size_t caches_in(const char *dir, struct cached **out)
+{
+    DIR *d = opendir(dir);
+    struct dirent *f;
+    size_t n = 0;
+
+    *out = NULL;
+    while (d && (f = readdir(d))) {
+        AUTO_FREE char *path = xasprintf("%s/%s", dir, f->d_name);
+        AUTO_FREE char *name = xasprintf("%s.lock", path);
+        size_t len = strlen(f->d_name);
+        struct stat st;
+
+        if (len < 5 || strcmp(f->d_name + len - 4, ".git"))
+            continue;
+        bytes_seen = 0;
+        nftw(path, add_bytes, 16, FTW_PHYS);
+        *out = xrealloc(*out, (n + 1) * sizeof(**out));
+        (*out)[n++] = (struct cached){path, bytes_seen,
+                                      stat(name, &st) ? 0 : st.st_mtime};
+        path = NULL;
+    }
+    if (d)
+        closedir(d);
+    if (n)
+        qsort(*out, n, sizeof(**out), by_use);
+    return n;
+}
+
+static bool drop(const char *path)
+{
+    AUTO_CLOSE int fd = lock(path, LOCK_EX | LOCK_NB, NULL);
+
+    if (fd < 0)
+        return false;
+    remove_all(path);
+    return true;
+}
+
+void git_cache_trim(const char *cache_dir, int64_t max_bytes)
+{
+    int64_t total = 0, now = now_ms() / 1000;
+    struct cached *v;
+    size_t n = caches_in(cache_dir, &v);
+
+    for (size_t i = 0; i < n; i++)
+        total += v[i].bytes;
+    for (size_t i = 0; i < n; i++) {
+        int64_t idle = now - v[i].used_s;
+
+        if ((idle > UNUSED_S || (total > max_bytes && idle > IN_USE_S)) &&
+            drop(v[i].path))
+            total -= v[i].bytes;
+        free(v[i].path);
+    }
+    free(v);
+}
+
+/* ---- fetching ---- */
 
 static int make(const char *path, git_repository **out, struct err *e)
 {
@@ -200,8 +341,11 @@ int git_fetch(const char *cache_dir, const char *repo,
     if (mkdir(cache_dir, 0700) && errno != EEXIST)
         return err_set(e, errno, "%s: %s", cache_dir, strerror(errno));
     path = git_cache_path(cache_dir, repo);
-    fd = lock(path, e);
+    fd = lock(path, LOCK_EX, e);
     if (fd < 0)
         return e ? -e->code : -EIO;
+    futimens(fd, NULL);
+    if (many_packs(path))
+        remove_all(path);
     return fetch(path, repo, a, branch, base, e);
 }

@@ -59,6 +59,9 @@ char *git_cache_path(const char *cache_dir, const char *repo);
 int git_fetch(const char *cache_dir, const char *repo,
               const struct git_auth *a, const char *branch, const char *base,
               struct err *e);
+/* removes caches that were not used for 30 days, and the longest unused ones
+ * beyond max_bytes in all. Those in use, or of the last minutes, stay */
+void git_cache_trim(const char *cache_dir, int64_t max_bytes);
 struct git_commits {
     struct git_commit {
         char sha[41];

@@ -78,6 +78,7 @@ int git_log(const char *cache_dir, const char *repo, const char *branch,
             const char *base, size_t max, struct git_commits *out,
             struct err *e)
 {
+    AUTO_CLOSE int held = lib_cache_hold(cache_dir, repo);
     git_repository *r;
     git_oid tip, bottom;
     int rc;
@@ -165,6 +166,7 @@ static int print_diff(git_repository *r, const git_oid *from,
 int git_diff(const char *cache_dir, const char *repo, const char *branch,
              const char *base, size_t max, struct buf *out, struct err *e)
 {
+    AUTO_CLOSE int held = lib_cache_hold(cache_dir, repo);
     struct printer p = {out, out->n + max};
     git_repository *r;
     git_oid tip, bottom, common;

@@ -58,6 +58,9 @@ int lib_branch_oid(git_repository *r, const char *branch, git_oid *out,
 int lib_open_cached(const char *cache_dir, const char *repo,
                     git_repository **out, struct err *e);
 
+/* keeps the cache of a remote as it is until closed; -1: nothing to keep */
+int lib_cache_hold(const char *cache_dir, const char *repo);
+
 /* callbacks for a remote with these credentials; ctx lives as long as they */
 struct lib_remote {
     const char *url;

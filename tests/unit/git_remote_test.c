@@ -149,6 +149,58 @@ static void cached(void **state)
     }
 }
 
+/* what can be had again has a bound */
+static void bounded(void **state)
+{
+    AUTO_FREE char *cache = at("cache");
+    AUTO_FREE char *other = NULL, *path = NULL, *path2 = NULL;
+    struct git_commits c;
+    struct err e;
+
+    (void)state;
+    NEEDS_SERVER();
+    SH("cp -a srv/o/r.git srv/o/other.git");
+    other = xasprintf("%s/o/other.git", url);
+    path = git_cache_path(cache, repo);
+    path2 = git_cache_path(cache, other);
+    git_cache_trim(cache, 0); /* there is none yet */
+    assert_int_equal(git_fetch(cache, repo, &good, "courier/x", NULL, &e), 0);
+    assert_int_equal(git_fetch(cache, other, &good, "courier/x", NULL, &e), 0);
+    git_cache_trim(cache, 1);
+    assert_int_equal(access(path, F_OK), 0); /* both are in use */
+    SH("touch -d '1 hour ago' %s.lock; touch -d '2 hours ago' %s.lock", path,
+       path2);
+    git_cache_trim(cache, (int64_t)1 << 30);
+    assert_int_equal(access(path2, F_OK), 0);
+    {
+        AUTO_FREE char *kb = sh("du -sk %s | cut -f1", path);
+
+        git_cache_trim(cache, strtoll(kb, NULL, 10) * 1024 + 4096);
+    }
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(access(path2, F_OK), -1); /* the longest unused */
+    assert_int_equal(git_log(cache, other, "courier/x", NULL, 9, &c, &e),
+                     -ENOENT);
+    assert_int_equal(git_fetch(cache, other, &good, "courier/x", NULL, &e), 0);
+    assert_int_equal(git_log(cache, other, "courier/x", NULL, 9, &c, &e), 0);
+    git_commits_clear(&c);
+    SH("touch -d '31 days ago' %s.lock", path);
+    git_cache_trim(cache, (int64_t)1 << 30);
+    assert_int_equal(access(path, F_OK), -1); /* not used for a month */
+    /* each fetch leaves a pack: beyond some they are made one */
+    SH("cd %s/objects/pack && seq 300 | sed 's/.*/pack-&.pack/' | xargs touch",
+       path2);
+    assert_int_equal(git_fetch(cache, other, &good, "courier/x", NULL, &e), 0);
+    {
+        AUTO_FREE char *cmd =
+            xasprintf("ls %s/objects/pack/*.pack | wc -l", path2);
+
+        check_sh("1", cmd);
+    }
+    assert_int_equal(git_log(cache, other, "courier/x", NULL, 9, &c, &e), 0);
+    git_commits_clear(&c);
+}
+
 static char *in_vm(char *text)
 {
     char *out = run_shell("bash", text, true);
@@ -210,10 +262,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(listed),
-        cmocka_unit_test(unreachable),
-        T(cached),
-        T(from_the_sandbox),
+        T(listed),  cmocka_unit_test(unreachable), T(cached),
+        T(bounded), T(from_the_sandbox),
     };
     int r;
 
