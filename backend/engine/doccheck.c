@@ -118,9 +118,10 @@ static int check_config(const struct courier *c, struct db *d,
     AUTO_FREE char *old = NULL;
     int r = each_line(p, n, lines_only, config_line, &s, e);
 
-    if (r < 0 || owner.kind != OBJ_SANDBOX)
+    if (r < 0 || (owner.kind != OBJ_SANDBOX && owner.kind != OBJ_RUN))
         return r;
-    s.started = db_int(d, 0, "SELECT status<>'draft' FROM sandbox WHERE id=?",
+    s.started = owner.kind == OBJ_RUN ||
+                db_int(d, 0, "SELECT status<>'draft' FROM sandbox WHERE id=?",
                        "i", owner.id);
     if (!s.started)
         return 0;
@@ -246,6 +247,20 @@ static int sandbox_state(struct db *d, struct oid owner, enum doc_class cl,
                            "to message");
 }
 
+static int run_state(struct db *d, struct oid run, enum doc_class cl,
+                     const char *path, struct err *e)
+{
+    if (cl != DOC_CONFIG)
+        return err_set(e, EBUSY, "a run's %s is fixed when it is created",
+                       path);
+    if (db_int(d, 0,
+               "SELECT status NOT IN('pending','running','paused') OR trash "
+               "IS NOT NULL FROM run WHERE id=?",
+               "i", run.id))
+        return err_set(e, EBUSY, "the run has ended");
+    return 0;
+}
+
 int doc_state_check(struct db *d, struct oid owner, const char *path,
                     struct err *e)
 {
@@ -259,8 +274,7 @@ int doc_state_check(struct db *d, struct oid owner, const char *path,
     if (cl == DOC_SALVAGE || cl == DOC_LEARNING_VERSION)
         return err_set(e, EPERM, "%s is read-only", doc_base(path));
     if (owner.kind == OBJ_RUN)
-        return err_set(e, EBUSY, "a run's %s is fixed when it is created",
-                       path);
+        return run_state(d, owner, cl, path, e);
     if (owner.kind == OBJ_SANDBOX)
         return sandbox_state(d, owner, cl, e);
     return 0;

@@ -3,6 +3,7 @@
 #include "engine/command.h"
 #include "engine/config.h"
 #include "engine/docs.h"
+#include "engine/usage.h"
 
 enum { ATTEMPTS_MAX = 20 };
 
@@ -17,6 +18,7 @@ int run_get(struct db *d, int64_t id, struct run *r, struct err *e)
         "i", id);
     char **text[] = {&r->name, &r->status, &r->reason, &r->text,  &r->config,
                      &r->want, &r->branch, &r->base,   &r->state, &r->grp};
+    char *over; /* its config, as it is now */
 
     memset(r, 0, sizeof(*r));
     if (!db_row(d, q))
@@ -29,6 +31,11 @@ int run_get(struct db *d, int64_t id, struct run *r, struct err *e)
     for (size_t i = 0; i < ARRAY_LEN(text); i++)
         *text[i] = xstrdup(col_text(q, (int)i + 5));
     db_done(q);
+    over = doc_text(d, oid(OBJ_RUN, id), "config", NULL);
+    if (over) {
+        free(r->config);
+        r->config = over;
+    }
     r->prompt = doc_text(d, oid(OBJ_RUN, id), "prompt", NULL);
     if (!r->prompt)
         r->prompt = xstrdup("");
@@ -119,8 +126,7 @@ char *run_pr_setting(struct db *d, int64_t run)
 {
     int64_t project =
         db_int(d, 0, "SELECT project FROM run WHERE id=?", "i", run);
-    AUTO_FREE char *cfg =
-        db_text(d, "SELECT config FROM run WHERE id=?", "i", run);
+    AUTO_FREE char *cfg = doc_text(d, oid(OBJ_RUN, run), "config", NULL);
     char *v = cfg ? config_find(cfg, strlen(cfg), "pr") : NULL;
 
     if (!v)
@@ -527,6 +533,15 @@ static int live_verb(struct tx *tx, struct courier *c, const struct run *r,
         return err_set(e, EBUSY, "%s: '%s' is being cancelled", verb, r->name);
     if (!strcmp(verb, "pause") && paused)
         return 0;
+    if (!strcmp(verb, "resume") && paused) {
+        double budget = budget_spent_run(tx->db, r->id, tx->now_ms);
+
+        if (budget > 0)
+            return err_set(e, EDQUOT,
+                           "the budget of %.2f is spent: raise budget in the "
+                           "run's config first",
+                           budget);
+    }
     if (!strcmp(verb, "resume") && !paused && strcmp(r->want, "pause"))
         return 0;
     if (!cancels)

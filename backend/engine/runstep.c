@@ -4,6 +4,7 @@
 #include "engine/command.h"
 #include "engine/config.h"
 #include "engine/inject.h"
+#include "engine/usage.h"
 
 enum { CONTEXT_MAX = 24 * 1024 /* bytes of an earlier step's answer */ };
 
@@ -164,6 +165,7 @@ static void step_config(struct drive *d, const struct settings *s,
 {
     static const char *const told[] = {"model", "thinking"};
     const struct setting *v[] = {&s->model, &s->thinking};
+    AUTO_FREE char *budget = NULL;
 
     buf_adds(cfg, d->r->config);
     if (s->tool.own)
@@ -174,6 +176,9 @@ static void step_config(struct drive *d, const struct settings *s,
         if (v[i]->own || other) /* which is for another tool */
             config_set(cfg, told[i], v[i]->value);
     }
+    budget = config_find(cfg->p, cfg->n, "budget");
+    if (budget) /* which is of all its sandboxes together */
+        config_set(cfg, "budget", "none");
     config_set(cfg, "branch", d->r->branch);
     config_set(cfg, "when_done", "keep");
     config_set(cfg, "pr", "off");
@@ -326,6 +331,16 @@ static void deliver(struct drive *d, const struct part *p, bool again)
     send(d, prompt);
 }
 
+static bool out_of_budget(struct drive *d)
+{
+    double budget = budget_spent_run(d->tx->db, d->r->id, d->tx->now_ms);
+    AUTO_FREE char *why = xasprintf("budget %.2f reached", budget);
+
+    if (budget > 0)
+        tx_run_status(d->tx, d->r->id, "paused", why);
+    return budget > 0;
+}
+
 static bool begin_part(struct drive *d, const struct part *p)
 {
     bool again = num(d, "step") && num(d, "again"), reuse;
@@ -346,6 +361,8 @@ static bool begin_part(struct drive *d, const struct part *p)
         if (j != JUDGE_ASK)
             return j == JUDGE_PAST;
     }
+    if (out_of_budget(d))
+        return false;
     if (!again)
         new_row(d, p);
     put(d, "asked", 0);

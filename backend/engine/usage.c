@@ -64,14 +64,54 @@ static double running_usd(struct db *d, const struct sandbox *s,
                  (double)(now_ms - s->vm_since) / 1000);
 }
 
+static double budget_of(const char *text)
+{
+    double budget = 0;
+
+    return text && text_double(text, 0, 1e9, &budget) ? budget : 0;
+}
+
 double budget_spent(struct db *d, const struct sandbox *s, int64_t now_ms)
 {
     AUTO_FREE char *text = config_value(d, s, "budget", NULL);
-    double budget = 0;
+    double budget = budget_of(text);
 
-    if (!text || !text_double(text, 0, 1e9, &budget) || budget <= 0)
+    if (budget > 0 && s->usd + running_usd(d, s, now_ms) >= budget)
+        return budget;
+    return s->run ? budget_spent_run(d, s->run, now_ms) : 0;
+}
+
+static double vms_usd(struct db *d, int64_t run, int64_t now_ms)
+{
+    sqlite3_stmt *q = db_query(
+        d, "SELECT id FROM sandbox WHERE run=? AND run<>0 AND vm_since<>0",
+        "i", run);
+    double sum = 0;
+
+    while (db_row(d, q)) {
+        struct sandbox s;
+
+        if (sandbox_get(d, col_int(q, 0), &s) < 0)
+            continue;
+        sum += running_usd(d, &s, now_ms);
+        sandbox_clear(&s);
+    }
+    return sum;
+}
+
+double budget_spent_run(struct db *d, int64_t run, int64_t now_ms)
+{
+    size_t n = 0;
+    AUTO_FREE char *cfg = doc_text(d, oid(OBJ_RUN, run), "config", &n);
+    AUTO_FREE char *text = cfg ? config_find(cfg, n, "budget") : NULL;
+    double budget = budget_of(text);
+
+    if (budget <= 0)
         return 0;
-    return s->usd + running_usd(d, s, now_ms) >= budget ? budget : 0;
+    return usage_total(d, oid(OBJ_RUN, run), 0) + vms_usd(d, run, now_ms) >=
+                   budget
+               ? budget
+               : 0;
 }
 
 double usage_total(struct db *d, struct oid o, int64_t since_ms)

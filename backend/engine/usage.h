@@ -10,5 +10,7 @@
 /* USD of the sandbox's budget if it is used up, with what its VM has cost
  * since it runs; else 0 */
 double budget_spent(struct db *d, const struct sandbox *s, int64_t now_ms);
+/* of a run that has a budget of its own: of all its sandboxes together */
+double budget_spent_run(struct db *d, int64_t run, int64_t now_ms);
 
 #endif

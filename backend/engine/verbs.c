@@ -504,8 +504,11 @@ static int verb_resume(struct tx *tx, struct courier *c,
     if (budget > 0)
         return err_set(e, EDQUOT,
                        "the budget of %.2f is spent: raise budget in the "
-                       "sandbox's config first",
-                       budget);
+                       "config of the %s first",
+                       budget,
+                       s->run && budget_spent_run(tx->db, s->run, tx->now_ms)
+                           ? "run"
+                           : "sandbox");
     if (will_be_paused(tx, s))
         tx_job(tx, c, s->id, 0, "control", "resume", "");
     return 0;

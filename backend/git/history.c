@@ -84,6 +84,7 @@ int git_log(const char *cache_dir, const char *repo, const char *branch,
     int rc;
 
     memset(out, 0, sizeof(*out));
+    (void)held;
     rc = ends(cache_dir, repo, branch, base, &r, &tip, &bottom, e);
     if (rc)
         return rc;
@@ -172,6 +173,7 @@ int git_diff(const char *cache_dir, const char *repo, const char *branch,
     git_oid tip, bottom, common;
     int rc = ends(cache_dir, repo, branch, base, &r, &tip, &bottom, e);
 
+    (void)held;
     if (rc)
         return rc;
     rc = git_merge_base(&common, r, &tip, &bottom);

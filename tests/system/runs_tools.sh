@@ -181,3 +181,54 @@ d = xml.dom.minidom.parse(sys.argv[1])
 w = [int(r.getAttribute('width')) for r in d.getElementsByTagName('rect')
      if r.getAttribute('class') == 'paused' and r.parentNode.tagName == 'g']
 assert len(w) == 1 and 60 < w[0] < 590, w" "$R/still/timeline.svg"
+
+# ---- a budget is of the whole run ----
+workflow dear <<'WF'
+[step one]
+tool = ann
+instructions = One.
+  $ echo one
+[step two]
+tool = ann
+loop = l
+instructions = Two.
+  $ echo two
+[step three]
+tool = ann
+loop = l
+instructions = Three.
+  $ echo three
+[step four]
+tool = ann
+instructions = Four.
+  $ echo four
+[loop l]
+WF
+becomes() {
+    soon 30 grep -qx "$2" "$R/$1/status" ||
+        bad "$1 is $(cat "$R/$1/status"), not $2"
+}
+ctl() { wr "$R/$1/ctl" "$2
+"; }
+run_ dear dear budget=0.015 >/dev/null
+becomes dear paused
+like 'the steps together reach it' "$(cat "$R/dear/reason")" '^budget 0.0. reached'
+is 'two were done' "$(ls "$R/dear/steps" | tr '\n' ' ')" '01-one 02-two '
+is 'it does not go on' "$(ctl dear resume)" EDQUOT
+is 'nor by its sandbox' "$(wr "$R/dear/steps/02-two/sandbox/ctl" 'resume
+')" EDQUOT
+is 'a setting that is fixed' "$(wr "$R/dear/config" 'budget = 0.015
+repo = /x
+')" EBUSY
+is 'more of it' "$(wr "$R/dear/config" 'budget = 0.035
+')" OK
+is 'resumed' "$(ctl dear resume)" OK
+is 'to its end' "$(run_done dear)" completed
+is 'with all steps' "$(ls "$R/dear/steps" | wc -l)" 4
+is 'the config of an ended one' "$(wr "$R/dear/config" 'budget = 1
+')" EBUSY
+run_ alone dear budget=0.01 >/dev/null
+becomes alone paused
+soon 20 sh -c "! ls $P/by-status/running | grep -q alone"
+is 'between two steps: no VM waits' "$(ls "$P/by-status/paused" | grep alone)" ''
+is 'cancelled' "$(ctl alone cancel) $(run_done alone)" 'OK cancelled'
