@@ -323,6 +323,30 @@ void courier_rename(struct courier *c, struct oid o, enum list from,
                     enum list to, struct oid to_owner, const char *name,
                     courier_done done, void *arg);
 
+/* ---- stdin of a command ---- */
+
+/* can it be written to now? 0; -EAGAIN: not before it has read what came
+ * (ask again when something changes); -EBUSY: it has exited; -EHOSTDOWN: the
+ * VM is paused; -ENOENT */
+int courier_input_may(struct courier *c, struct oid exec, struct err *e);
+/* from now on somebody has it open; -EBUSY (its input has ended, too),
+ * -EHOSTDOWN. keeps: his close won't be the end of the input */
+void courier_input_open(struct courier *c, struct oid exec, bool keeps,
+                        courier_done done, void *arg);
+/* takes all of it or nothing; it is brought to the command in order */
+void courier_input_write(struct courier *c, struct oid exec, const void *p,
+                         size_t n, courier_done done, void *arg);
+/* done comes when what was written before is on the disk */
+void courier_input_sync(struct courier *c, courier_done done, void *arg);
+/* nobody has it open any more */
+enum input_close {
+    INPUT_END = 1, /* the command's stdin ends */
+    INPUT_KEEP,    /* more may come later */
+    INPUT_NOTHING, /* as if it had not been opened */
+};
+void courier_input_close(struct courier *c, struct oid exec,
+                         enum input_close how);
+
 /* ---- waits ---- */
 
 enum wait_for {

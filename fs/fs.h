@@ -33,6 +33,7 @@ extern struct fs fs;
 struct control;
 struct docfile;
 struct vmfile;
+struct input;
 
 struct handle {
     struct node *n;
@@ -47,6 +48,8 @@ struct handle {
     struct control *ctl;
     struct docfile *doc;
     struct vmfile *vm;
+    struct input *input;
+    bool wrote, refused; /* input: any write at all */
     struct fuse_pollhandle *ph;
     bool listed;                /* in obj->polled */
     struct handle *poll_next;   /* of obj->polled */
@@ -75,7 +78,8 @@ struct file_ops {
     unsigned (*poll)(struct handle *); /* what is ready now */
 };
 extern const struct file_ops view_ops, stream_ops, follow_ops, wait_ops,
-    change_ops, control_ops, message_ops, doc_ops, rejected_ops, vm_ops;
+    change_ops, control_ops, message_ops, doc_ops, rejected_ops, vm_ops,
+    input_ops;
 
 /* how long a stream is and when it grew; -ESTALE: it is gone */
 int stream_stat(const struct node *n, int64_t *size, int64_t *mtime_ns);
@@ -95,6 +99,10 @@ void park_read(fuse_req_t req, struct handle *h, size_t size, off_t off);
 /* an object changed: its parked reads are tried again */
 void park_wake(const struct courier_change *c);
 void park_end_all(int err);
+
+/* the same for writes to the stdin of a command */
+void input_changed(const struct courier_change *c);
+void input_end_all(int err);
 
 /* remembers whom to wake; takes ph */
 void poll_watch(struct handle *h, struct fuse_pollhandle *ph);

@@ -45,6 +45,7 @@ static void begin_end(void *unused)
     end_at = mono_ms() + end_ms;
     fs.ending = true;
     park_end_all(ESHUTDOWN);
+    input_end_all(ESHUTDOWN);
 }
 
 void loop_end(void *unused)

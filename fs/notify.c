@@ -74,6 +74,7 @@ static void run_changes(struct msg *m)
         struct object *obj;
 
         park_wake(&m->changes[i]);
+        input_changed(&m->changes[i]);
         obj = object_find(m->changes[i].o);
         if (obj)
             poll_wake(obj);

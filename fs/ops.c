@@ -31,6 +31,8 @@ static const struct file_ops *ops_of(const struct node *n)
         return &control_ops;
     case K_MESSAGE:
         return &message_ops;
+    case K_INPUT:
+        return &input_ops;
     case K_DOC:
         return &doc_ops;
     case K_REJECTED:
@@ -134,6 +136,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st,
         control_touch(req, n, st, to_set);
         break;
     case K_MESSAGE:
+    case K_INPUT:
         reply_attr(req, n, NULL);
         break;
     case K_DOC:

@@ -271,6 +271,8 @@ static const struct row table[] = {
     /* an exec */
     VIEW(R_EXEC, "cmd", VIEW_EXEC_CMD, "the command"),
     VIEW(R_EXEC, "status", VIEW_EXEC_STATUS, "running or exited"),
+    {R_EXEC, "stdin", K_INPUT, .flags = LISTED,
+     .help = "its input: the last close ends it, unless by >>"},
     STREAM(R_EXEC, "stdout", STREAM_OUT, "its output"),
     STREAM(R_EXEC, "stderr", STREAM_ERR, "its error output"),
     VIEW(R_EXEC, "exit", VIEW_EXEC_EXIT, "its exit code"),
@@ -378,6 +380,7 @@ unsigned row_mode(const struct row *r)
     switch (r->kind) {
     case K_CONTROL:
     case K_MESSAGE:
+    case K_INPUT:
     case K_DOC:
     case K_VMFILE:
         return S_IFREG | 0600;
@@ -420,6 +423,8 @@ static const char *kind_word(const struct row *r)
     case K_CONTROL:
     case K_MESSAGE:
         return "ctl";
+    case K_INPUT:
+        return "takes";
     case K_DOC:
         return "doc";
     case K_WAIT:

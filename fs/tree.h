@@ -27,6 +27,7 @@ enum kind {
     K_CHANGE, /* wait/change */
     K_CONTROL,
     K_MESSAGE, /* all that is written through one open file is one body */
+    K_INPUT,   /* the stdin of a command */
     K_DOC,
     K_REJECTED, /* NAME.rejected beside a document */
     K_VMFILE,

@@ -390,21 +390,6 @@ static const char *ctl_file(enum ctl which)
     }
 }
 
-int64_t object_project(struct db *d, struct oid o)
-{
-    switch (o.kind) {
-    case OBJ_PROJECT:
-        return o.id;
-    case OBJ_SANDBOX:
-        return db_int(d, 0, "SELECT project FROM sandbox WHERE id=?", "i",
-                      o.id);
-    case OBJ_RUN:
-        return db_int(d, 0, "SELECT project FROM run WHERE id=?", "i", o.id);
-    default:
-        return 0;
-    }
-}
-
 static void refuse(struct tx *tx, enum ctl which, struct oid o,
                    const char *line, const struct err *e)
 {

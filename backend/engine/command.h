@@ -13,7 +13,6 @@
 int args_parse(enum ctl which, const char *text, size_t n, struct args *a,
                struct err *e);
 void args_clear(struct args *a);
-int64_t object_project(struct db *d, struct oid o);
 
 /* verbs.c */
 int tx_named_verb(struct tx *tx, struct courier *c, int64_t project,

@@ -14,22 +14,6 @@ int64_t courier_doc_limit(const char *path)
     return big ? 16 << 20 : 1 << 20;
 }
 
-int64_t doc_project(struct db *d, struct oid owner)
-{
-    switch (owner.kind) {
-    case OBJ_PROJECT:
-        return owner.id;
-    case OBJ_SANDBOX:
-        return db_int(d, 0, "SELECT project FROM sandbox WHERE id=?", "i",
-                      owner.id);
-    case OBJ_RUN:
-        return db_int(d, 0, "SELECT project FROM run WHERE id=?", "i",
-                      owner.id);
-    default:
-        return 0;
-    }
-}
-
 /* ---- texts ---- */
 
 static char *take_blob(struct db *d, sqlite3_stmt *q, size_t *n)
@@ -140,7 +124,7 @@ void tx_dir_changed(struct tx *tx, struct oid owner, const char *dir)
 
 void tx_doc_told(struct tx *tx, struct oid owner, const char *path, bool names)
 {
-    int64_t project = doc_project(tx->db, owner);
+    int64_t project = object_project(tx->db, owner);
     enum doc_class cl = doc_place(owner.kind, path, NULL);
     AUTO_FREE char *parent = doc_parent(path);
 

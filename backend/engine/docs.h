@@ -65,8 +65,6 @@ int doc_text_check(const struct courier *c, struct db *d, struct oid owner,
 int doc_state_check(struct db *d, struct oid owner, const char *path,
                     struct err *e);
 
-/* the project that an object belongs to, 0: none */
-int64_t doc_project(struct db *d, struct oid owner);
 /* puts a text there with no check and no event: what a record begins with */
 void tx_doc_seed(struct tx *tx, struct oid owner, const char *path,
                  const char *text);

@@ -8,21 +8,6 @@
 
 /* ---- the chain of documents ---- */
 
-static int64_t project_of(struct db *d, struct oid o)
-{
-    switch (o.kind) {
-    case OBJ_PROJECT:
-        return o.id;
-    case OBJ_SANDBOX:
-        return db_int(d, 0, "SELECT project FROM sandbox WHERE id=?", "i",
-                      o.id);
-    case OBJ_RUN:
-        return db_int(d, 0, "SELECT project FROM run WHERE id=?", "i", o.id);
-    default:
-        return 0;
-    }
-}
-
 static const char *const place[OBJ_KINDS] = {
     [OBJ_ROOT] = "root",
     [OBJ_PROJECT] = "project",
@@ -130,7 +115,7 @@ char *config_of(struct db *d, struct oid o, const char *key)
 {
     const struct config_key *k = config_key_find(key);
     const char *from;
-    char *v = chain(d, o, project_of(d, o), key, &from);
+    char *v = chain(d, o, object_project(d, o), key, &from);
 
     return v ? v : xstrdup(k ? k->dflt : "");
 }

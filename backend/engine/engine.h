@@ -18,7 +18,7 @@
  *   vm.c        jobs that pause, resume it; endpoint.c where VMs live
  *   turn.c      jobs that run a turn or an exec; follow.c their output
  *   reconcile.c deadlines, the provider's list
- *   files.c     .files
+ *   files.c     .files; input.c the stdin of an exec
  *   transcript.c how a conversation is written down
  *   salvage.c pr.c learn.c    work saved, offered, learned from
  *   prlook.c    an offer followed until it is merged
@@ -119,6 +119,8 @@ void tx_event(struct tx *tx, int64_t project, struct oid o, const char *event,
 /* the tree below the mount of an object, e.g. projects/web/sandboxes/one;
  * owned by the caller */
 char *object_path(struct db *d, struct oid o);
+/* the project it is, or belongs to; 0: none */
+int64_t object_project(struct db *d, struct oid o);
 /* a line of errors: repeats within a minute are folded */
 void tx_error(struct tx *tx, int64_t project, const char *path,
               const char *text);

@@ -44,6 +44,7 @@ static const struct verb verbs[] = {
     {"pr", job_pr, job_other_failed, false},
     {"learn", job_learn, job_other_failed, false},
     {"run", job_run, job_other_failed, false},
+    {"input", job_input, job_other_failed, false},
 };
 
 struct running {
@@ -240,7 +241,7 @@ static bool may_begin(struct jobs *q, int64_t id, int64_t sandbox, int64_t run,
         return may && starts < STARTS_MAX && total < WORKERS - KEPT;
     if (control)
         return may;
-    if (!strcmp(lane, "side") && side >= SIDE_MAX)
+    if (!strcmp(lane, "side") && side >= SIDE_MAX && strcmp(verb, "input"))
         return false;
     return may && total < WORKERS - KEPT;
 }

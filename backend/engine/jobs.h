@@ -22,6 +22,8 @@ int job_turn(struct courier *c, struct job *j, int *delay_ms, struct err *e);
 int job_exec(struct courier *c, struct job *j, int *delay_ms, struct err *e);
 int job_interrupt(struct courier *c, struct job *j, int *delay_ms,
                   struct err *e);
+/* input.c */
+int job_input(struct courier *c, struct job *j, int *delay_ms, struct err *e);
 /* elsewhere; a verb whose function isn't linked fails in words */
 #define JOB_LATER __attribute__((weak))
 int job_push(struct courier *c, struct job *j, int *delay_ms,

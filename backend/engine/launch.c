@@ -31,6 +31,12 @@ static const char supervisor[] =
     /* what sh starts with & has SIGINT and SIGQUIT ignored */
     "courier_env=\"nice -n $courier_n env --default-signal=INT,QUIT\"\n"
     "$courier_env true 2>/dev/null || courier_env=\n"
+    "courier_in=$courier_dir/prompt courier_feeder=\n"
+    "if [ -p \"$1/in.wake\" ]; then\n"
+    "  courier_in=$courier_dir/stdin\n"
+    "  sh -c \"$6\" courier-feed \"$1\" 9>&- 2>/dev/null &\n"
+    "  courier_feeder=$!\n"
+    "fi\n"
     "set -a\n"
     ". \"$courier_dir/env\"\n"
     "set +a\n"
@@ -42,7 +48,7 @@ static const char supervisor[] =
     "  set -- -c \"$(cat \"$1\")\"\n"
     "fi\n"
     "(\n"
-    "  exec <\"$courier_dir/prompt\" >\"$courier_dir/out\" 9>&-\n"
+    "  exec <\"$courier_in\" >\"$courier_dir/out\" 9>&-\n"
     "  [ \"$courier_merge\" = 1 ] && exec 2>&1 ||\n"
     "    exec 2>\"$courier_dir/err\"\n"
     "  { echo 500 >/proc/self/oom_score_adj; } 2>/dev/null\n"
@@ -57,6 +63,10 @@ static const char supervisor[] =
     ")\n"
     "c=$? s=0\n"
     "[ $c -gt 128 ] && [ -s \"$courier_dir/word\" ] && s=1\n"
+    "if [ -n \"$courier_feeder\" ]; then\n"
+    "  kill $courier_feeder 2>/dev/null\n"
+    "  rm -rf \"$courier_dir/in\"\n"
+    "fi\n"
     "echo \"$c $s\" >\"$courier_dir/exit.new\"\n"
     "mv \"$courier_dir/exit.new\" \"$courier_dir/exit\"\n";
 
@@ -94,13 +104,72 @@ static const char starter[] =
     "printf %s \"$8\" >\"$D/run\"\n"
     ": >\"$D/out\"\n"
     ": >\"$D/err\"\n"
+    "[ -n \"${10}\" ] && mkdir -p \"$D/in\" && : >\"$D/in.list\" &&\n"
+    "  mkfifo -m 600 \"$D/stdin\" \"$D/in.wake\"\n"
     "command -v \"$S\" >/dev/null || S=sh\n"
     "mkdir \"$D/started\" || exit 0\n"
-    "setsid sh \"$D/run\" \"$D\" \"$5\" \"$4\" \"$S\" \"$7\" </dev/null "
-    ">/dev/null 2>\"$D/word\" &\n"
+    "setsid sh \"$D/run\" \"$D\" \"$5\" \"$4\" \"$S\" \"$7\" \"${10}\" "
+    "</dev/null >/dev/null 2>\"$D/word\" &\n"
     "for o in \"${D%/*}\"/*; do\n" /* those are read to their end */
     "  [ \"$o\" != \"$D\" ] && [ -f \"$o/exit\" ] && rm -rf \"$o\"\n"
     "done\n"
+    "exit 0\n";
+
+/*
+ * What is given to a command comes as files below in/, named one a line in
+ * in.list, in order; the line "end" is the end. The feeder pours them into
+ * the command's stdin one by one; in.wake, a pipe, tells it of new lines.
+ */
+static const char feeder[] =
+    "D=$1\n"
+    "exec 8>\"$D/stdin\" 7<>\"$D/in.wake\" 6<\"$D/in.list\"\n"
+    "while :; do\n"
+    "  if read -r t <&6; then\n"
+    "    [ \"$t\" = end ] && exit 0\n"
+    "    cat \"$D/in/$t\" >&8 || exit 0\n"
+    "    rm -f \"$D/in/$t\"\n"
+    "  else\n"
+    "    read -r t <&7\n"
+    "  fi\n"
+    "done\n";
+
+/*
+ * Gives the piece $2, a number that grows; done twice it is there once. Exit
+ * codes: enum launch_given.
+ */
+static const char giver[] =
+    "D=$1 T=$2 N=$3 I=$1/in/.$2.$$ i=0\n"
+    "umask 077\n"
+    "there() {\n"
+    "  [ ! -e \"$D/exit\" ] && [ -d \"$D\" ] || exit 77\n"
+    "  [ -p \"$D/in.wake\" ] || exit 78\n"
+    "}\n"
+    "there\n"
+    "if [ \"$T\" != end ]; then\n"
+    "  if [ -n \"${COURIER_IN+x}\" ]; then\n"
+    "    printf %s \"$COURIER_IN\" | base64 -d\n"
+    "  else\n"
+    "    cat\n"
+    "  fi >\"$I\" || { there; exit 72; }\n"
+    "  trap 'rm -f \"$I\"' EXIT\n"
+    "  [ \"$(wc -c <\"$I\")\" -eq \"$N\" ] || { there; exit 73; }\n"
+    "  while set -- \"$D\"/in/* && [ $# -ge 8 ]; do\n"
+    "    there\n"
+    "    [ $((i += 1)) -gt 20 ] && exit 79\n"
+    "    sleep 0.05\n"
+    "  done\n"
+    "fi\n"
+    "exec 9>>\"$D/in.lock\"\n"
+    "if command -v flock >/dev/null; then\n"
+    "  flock -w 5 9 || exit 74\n"
+    "fi\n"
+    "L=$(tail -n 1 \"$D/in.list\")\n"
+    "[ \"$L\" = \"$T\" ] && exit 0\n"
+    "[ \"$L\" = end ] && exit 78\n"
+    "[ \"$T\" = end ] || [ \"$T\" -gt \"${L:-0}\" ] || exit 0\n"
+    "[ \"$T\" = end ] || mv \"$I\" \"$D/in/$T\" || { there; exit 75; }\n"
+    "echo \"$T\" >>\"$D/in.list\"\n"
+    "echo 1<>\"$D/in.wake\"\n"
     "exit 0\n";
 
 static const char follower[] =
@@ -245,6 +314,7 @@ int launch_start(const struct e2b_target *t, const struct launch *l,
                           l->merge ? "1" : "0",
                           supervisor,
                           cmd_n,
+                          l->feed ? feeder : "",
                           NULL};
     struct e2b_run run = {.argv = argv,
                           .limit_ms = START_LIMIT_MS,
@@ -275,6 +345,30 @@ int launch_start(const struct e2b_target *t, const struct launch *l,
         r = failed("starting the agent", &res, e);
     e2b_result_clear(&res);
     return r;
+}
+
+void launch_give(struct launch_give *g, int64_t process, const char *name,
+                 const void *p, size_t n, struct e2b_run *run)
+{
+    const char *argv[] = {"/bin/sh", "-c",    giver,   "courier-give",
+                          g->dir,    g->name, g->size, NULL};
+
+    dir_of(process, g->dir);
+    (void)snprintf(g->name, sizeof(g->name), "%s", name);
+    (void)snprintf(g->size, sizeof(g->size), "%zu", n);
+    memcpy(g->argv, argv, sizeof(argv));
+    memset(run, 0, sizeof(*run));
+    run->argv = g->argv;
+    run->max_out = 4096;
+    if (n > ALONG_MAX) {
+        run->stdin_data = p;
+        run->stdin_len = n;
+        return;
+    }
+    base64_encode(&g->coded, p, n);
+    g->env[0] = (struct e2b_pair){"COURIER_IN", buf_str(&g->coded)};
+    run->env = g->env;
+    run->n_env = 1;
 }
 
 void launch_follow_argv(struct launch_follow *f, int64_t process,

@@ -23,10 +23,30 @@ struct launch {
     const void *input; /* stdin */
     size_t input_n;
     bool merge; /* stderr into out */
+    bool feed;  /* stdin is what launch_give brings, not input */
 };
 /* idempotent. 0, or as e2b_exec */
 int launch_start(const struct e2b_target *t, const struct launch *l,
                  struct e2b_cancel *cancel, struct err *e);
+
+/* a piece for the stdin of a process begun with feed. Its name is a number,
+ * larger than those before, or "end"; one given twice counts once. run
+ * borrows from g and p; wipe g->coded */
+struct launch_give {
+    char dir[96], name[24], size[24];
+    struct buf coded;
+    struct e2b_pair env[1];
+    const char *argv[8];
+};
+enum launch_given { /* the command's exit code */
+                    GIVEN = 0,
+                    GIVEN_EXITED = 77,
+                    GIVEN_ENDED = 78, /* no more is taken */
+                    GIVEN_FULL =
+                        79, /* the process has not read what came before */
+};
+void launch_give(struct launch_give *g, int64_t process, const char *name,
+                 const void *p, size_t n, struct e2b_run *run);
 
 /* the command that prints what comes from these offsets on, until the end;
  * argv borrows from f */

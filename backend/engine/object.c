@@ -145,6 +145,31 @@ static const char *where_sql(enum obj_kind k)
     }
 }
 
+int64_t object_project(struct db *d, struct oid o)
+{
+    switch (o.kind) {
+    case OBJ_PROJECT:
+        return o.id;
+    case OBJ_SANDBOX:
+        return db_int(d, 0, "SELECT project FROM sandbox WHERE id=?", "i",
+                      o.id);
+    case OBJ_RUN:
+        return db_int(d, 0, "SELECT project FROM run WHERE id=?", "i", o.id);
+    case OBJ_STEP:
+        return db_int(d, 0,
+                      "SELECT project FROM run WHERE id=(SELECT run FROM step "
+                      "WHERE id=?)",
+                      "i", o.id);
+    case OBJ_EXEC:
+        return db_int(d, 0,
+                      "SELECT project FROM sandbox WHERE id=(SELECT sandbox "
+                      "FROM exec WHERE id=?)",
+                      "i", o.id);
+    default:
+        return 0;
+    }
+}
+
 int courier_where(struct courier *c, struct oid o, enum list *l,
                   struct oid *owner, char **name)
 {
@@ -844,13 +869,9 @@ struct told {
 static int told_fn(struct tx *tx, void *arg, struct err *e)
 {
     struct told *t = arg;
-    int64_t project = t->o.kind == OBJ_PROJECT ? t->o.id : 0;
 
     (void)e;
-    if (t->o.kind == OBJ_SANDBOX)
-        project = db_int(tx->db, 0, "SELECT project FROM sandbox WHERE id=?",
-                         "i", t->o.id);
-    tx_error(tx, project, t->path, t->text);
+    tx_error(tx, object_project(tx->db, t->o), t->path, t->text);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* The life of the backend: what is opened when, and ended in which order. */
 #include "engine/command.h"
 #include "engine/files.h"
+#include "engine/input.h"
 #include "engine/keys.h"
 
 #include <fcntl.h>
@@ -160,6 +161,7 @@ int courier_open(const struct courier_options *o, struct courier **out,
         return r;
     }
     bodies_resume(c);
+    inputs_resume(c);
     jobs_kick(c);
     reconcile_kick(c);
     *out = c;

@@ -240,5 +240,20 @@ static const char schema_5[] =
     "ALTER TABLE run ADD COLUMN pr_checks TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE run ADD COLUMN pr_checks_words TEXT NOT NULL DEFAULT '';";
 
-const char *const engine_migrations[] = {schema_1, schema_2, schema_3,
-                                         schema_4, schema_5, NULL};
+/* what was begun before has no stdin */
+static const char schema_6[] =
+    "ALTER TABLE exec ADD COLUMN input TEXT NOT NULL DEFAULT ''"
+    " CHECK(input IN('','open','kept','end'));"
+    "ALTER TABLE exec ADD COLUMN waiting INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE exec ADD COLUMN given INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE exec SET input='end';"
+    /* its bytes that are not in the VM yet: `waiting` of them; those up to
+     * the row `given` have been sent */
+    "CREATE TABLE input("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " exec INTEGER NOT NULL REFERENCES exec(id) ON DELETE CASCADE,"
+    " bytes BLOB NOT NULL);"
+    "CREATE INDEX input_exec ON input(exec,id);";
+
+const char *const engine_migrations[] = {
+    schema_1, schema_2, schema_3, schema_4, schema_5, schema_6, NULL};

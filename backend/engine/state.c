@@ -8,6 +8,7 @@
  * killed and error are ends. tx_status is the only way from one to another.
  */
 #include "engine/engine.h"
+#include "engine/input.h"
 
 static const char columns[] =
     "SELECT id,project,name,trash,kind,status,reason,agent,error,config,"
@@ -338,6 +339,24 @@ void tx_bill(struct tx *tx, int64_t sandbox)
     sandbox_clear(&s);
 }
 
+/* those that had not begun */
+static void drop_execs(struct tx *tx, int64_t sandbox)
+{
+    int64_t id;
+
+    while ((id = db_int(tx->db, 0,
+                        "SELECT id FROM exec WHERE sandbox=? AND "
+                        "status<>'exited' LIMIT 1",
+                        "i", sandbox))) {
+        db_exec(tx->db,
+                "UPDATE exec SET status='exited',ended=?,exit='killed' WHERE "
+                "id=?",
+                "ii", tx->now_ms, id);
+        tx_input_exited(tx, NULL, id);
+        tx_changed(tx, oid(OBJ_EXEC, id), ASPECT_STATUS | ASPECT_INFO);
+    }
+}
+
 static void end_of(struct tx *tx, const struct sandbox *s)
 {
     struct oid o = oid(OBJ_SANDBOX, s->id);
@@ -351,10 +370,7 @@ static void end_of(struct tx *tx, const struct sandbox *s)
             "i", s->id);
     turn_abandon(tx, s->id, "sandbox ended");
     drop_queue(tx, s);
-    db_exec(tx->db,
-            "UPDATE exec SET status='exited',ended=?,exit='killed' WHERE "
-            "sandbox=? AND status<>'exited'",
-            "ii", tx->now_ms, s->id);
+    drop_execs(tx, s->id);
     tx_agent(tx, s->id, !strcmp(s->agent, "failed") ? "failed" : "none", NULL);
     tx_changed(tx, o,
                ASPECT_EXPIRES | ASPECT_QUEUE | ASPECT_MESSAGES | ASPECT_LOG |
@@ -399,6 +415,7 @@ void tx_status(struct tx *tx, int64_t id, const char *to, const char *reason)
                 "UPDATE sandbox SET vm_since=?,running_at=CASE running_at "
                 "WHEN 0 THEN ? ELSE running_at END,ending='' WHERE id=?",
                 "iii", tx->now_ms, tx->now_ms, id);
+        tx_input_resumed(tx, id);
     } else {
         bill_interval(tx, &s);
     }

@@ -2,6 +2,7 @@
 
 #include "engine/config.h"
 #include "engine/inject.h"
+#include "engine/input.h"
 #include "engine/jobs.h"
 #include "engine/launch.h"
 #include "engine/usage.h"
@@ -471,6 +472,7 @@ void tx_exec_end(struct tx *tx, struct courier *c, int64_t process,
     tx_changed(tx, oid(OBJ_EXEC, p.exec),
                ASPECT_STATUS | ASPECT_INFO | ASPECT_OUT | ASPECT_ERR |
                    ASPECT_QUEUE);
+    tx_input_exited(tx, c, p.exec);
     if (c)
         tx_job_end(tx, c, p.job);
     process_clear(&p);
@@ -561,6 +563,8 @@ static int tx_started(struct tx *tx, void *arg, struct err *e)
                 p.id);
         db_exec(tx->db, "UPDATE job SET state='waiting',attempt=0 WHERE id=?",
                 "i", s->j->id);
+        if (p.exec)
+            tx_input_begun(tx, s->c, p.exec);
         s->follow = true;
         s->stopped = *p.stop != 0;
     }
@@ -680,6 +684,7 @@ static int launch_exec(struct courier *c, struct job *j,
                        .instance = c->instance,
                        .cmd = cmd ? cmd : "",
                        .shell = "bash",
+                       .feed = true,
                        .workdir = vm_workdir(d, s)};
     struct tool *tool = NULL;
     struct buf env = {0};

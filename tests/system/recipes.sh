@@ -223,6 +223,11 @@ after_run_a_command_beside_the_agent() {
     is 'out' "$out" "$(uname -sm)
 0"
 }
+before_give_a_command_its_input() { fix; }
+after_give_a_command_its_input() {
+    nothing_wrong
+    is 'out' "$out" "$(ls | sort -u)"
+}
 before_fetch_a_file_out_of_its_home_put_one_there() { fix; }
 after_fetch_a_file_out_of_its_home_put_one_there() {
     nothing_wrong
