@@ -79,7 +79,7 @@ static void reply_created(fuse_req_t req, struct node *dir, const char *name,
         return;
     }
     n = node_get(&k);
-    h = doc_handle(n, d, fi);
+    h = doc_handle(req, n, d, fi);
     attr_fill(n, h, &e.attr);
     entry_fill(n, &e);
     n->nlookup++;

@@ -210,12 +210,13 @@ static void after_nothing(void *arg, int code)
 
 /* ---- open files ---- */
 
-struct handle *doc_handle(struct node *n, struct docfile *d,
+struct handle *doc_handle(fuse_req_t req, struct node *n, struct docfile *d,
                           struct fuse_file_info *fi)
 {
     struct handle *h = handle_new(n, fi);
 
     h->doc = d;
+    h->pid = fuse_req_ctx(req)->pid;
     if (d) {
         docmem_ref(d);
         d->drop_at = 0;
@@ -248,7 +249,7 @@ static void doc_open(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
         d = docmem_get(n->o, n->path);
         d->fixed = n->row != row_get(R_DOCFILE);
     }
-    handle_reply(req, doc_handle(n, d, fi), fi);
+    handle_reply(req, doc_handle(req, n, d, fi), fi);
 }
 
 /* a reader keeps the version it began with, unless that is too large */
@@ -445,7 +446,17 @@ const struct file_ops rejected_ops = {
     .read = rejected_read,
 };
 
-/* ---- setattr ---- */
+/* ---- attributes ---- */
+
+/* the kernel doesn't say through which open file it asks, only for whom */
+void doc_getattr(fuse_req_t req, struct node *n, struct handle *h)
+{
+    struct docfile *d = docmem_find(n->o, n->path);
+
+    if (!h && d && d->drafting)
+        h = handle_writing(n, fuse_req_ctx(req)->pid);
+    reply_attr(req, n, h);
+}
 
 struct setting {
     fuse_req_t req;
@@ -558,5 +569,5 @@ void doc_setattr(fuse_req_t req, struct node *n, struct handle *h,
             return;
         }
     }
-    reply_attr(req, n, h);
+    doc_getattr(req, n, h);
 }

@@ -101,8 +101,10 @@ int doc_timeout(int64_t now); /* ms until a tick is due, or -1 */
 
 /* the whole text as stored; -errno */
 int doc_load(struct oid o, const char *path, struct buf *out);
-struct handle *doc_handle(struct node *n, struct docfile *d,
+struct handle *doc_handle(fuse_req_t req, struct node *n, struct docfile *d,
                           struct fuse_file_info *fi);
+/* a stat: who writes it sees what he has written, as his reads do */
+void doc_getattr(fuse_req_t req, struct node *n, struct handle *h);
 void doc_setattr(fuse_req_t req, struct node *n, struct handle *h,
                  const struct stat *st, int to_set);
 /*

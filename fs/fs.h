@@ -47,6 +47,7 @@ struct handle {
     uint64_t changes; /* wait/change: aspects not told yet */
     struct control *ctl;
     struct docfile *doc;
+    pid_t pid; /* of doc: who opened it */
     struct vmfile *vm;
     struct input *input;
     bool wrote, refused; /* input: any write at all */
@@ -61,6 +62,8 @@ struct handle *handle_new(struct node *n, const struct fuse_file_info *fi);
 /* answers the open with it, or frees it when nobody is there any more */
 void handle_reply(fuse_req_t req, struct handle *h, struct fuse_file_info *fi);
 void handle_free(struct handle *h);
+/* an open file of that node through which that process writes, or NULL */
+struct handle *handle_writing(const struct node *n, pid_t pid);
 /* from now on it hears of its object's changes (wait/change) */
 void handle_listen(struct handle *h);
 bool handle_writes(const struct handle *h);

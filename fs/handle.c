@@ -2,6 +2,7 @@
 #include "fs/fs.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 static struct handle *all; /* those open at the end stay the kernel's */
 
@@ -44,6 +45,22 @@ void handle_reply(fuse_req_t req, struct handle *h, struct fuse_file_info *fi)
     fi->fh = (uint64_t)(uintptr_t)h;
     if (fuse_reply_open(req, fi) == -ENOENT)
         handle_free(h);
+}
+
+static bool same_process(pid_t a, pid_t b)
+{
+    AUTO_FREE char *thread = xasprintf("/proc/%d/task/%d", (int)a, (int)b);
+
+    return a == b || !access(thread, F_OK);
+}
+
+struct handle *handle_writing(const struct node *n, pid_t pid)
+{
+    for (struct handle *h = all; h; h = h->next)
+        if (h->n == n && h->doc && handle_writes(h) &&
+            same_process(h->pid, pid))
+            return h;
+    return NULL;
 }
 
 bool handle_writes(const struct handle *h)

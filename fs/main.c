@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "fs/hello.h"
 #include "fs/loop.h"
 #include "fs/mount.h"
 #include "fs/touch.h"
@@ -440,6 +441,8 @@ static int session_open(struct err *e)
                        : access("/dev/fuse", R_OK | W_OK)
                            ? " (/dev/fuse can't be opened)"
                            : "");
+    if (hello_prepare(fs.se))
+        log_msg(LOG_WARN, "shared mappings are not allowed: libfuse refuses");
     return 0;
 }
 

@@ -116,6 +116,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
         return;
     if (vm_is(n))
         vm_getattr(req, n, handle_of(fi));
+    else if (n->row->kind == K_DOC)
+        doc_getattr(req, n, handle_of(fi));
     else
         reply_attr(req, n, handle_of(fi));
 }
