@@ -18,6 +18,7 @@ enum { START_LIMIT_MS = 30000, LOOK_LIMIT_MS = 15000, KILL_LIMIT_MS = 20000 };
  */
 static const char supervisor[] =
     "courier_dir=$1 courier_mark=$3 courier_shell=$4 courier_merge=$5\n"
+    "courier_feed=$6\n"
     "umask 022\n"
     "read -r courier_n </proc/$$/stat\n"
     "echo \"$courier_n\" >\"$1/stat\"\n"
@@ -32,9 +33,10 @@ static const char supervisor[] =
     "courier_env=\"nice -n $courier_n env --default-signal=INT,QUIT\"\n"
     "$courier_env true 2>/dev/null || courier_env=\n"
     "courier_in=$courier_dir/prompt courier_feeder=\n"
-    "if [ -p \"$1/in.wake\" ]; then\n"
+    "if [ -p \"$courier_dir/in.wake\" ]; then\n"
     "  courier_in=$courier_dir/stdin\n"
-    "  sh -c \"$6\" courier-feed \"$1\" 9>&- 2>/dev/null &\n"
+    "  sh -c \"$courier_feed\" courier-feed \"$courier_dir\" 9>&- \\\n"
+    "    2>/dev/null &\n"
     "  courier_feeder=$!\n"
     "fi\n"
     "set -a\n"
