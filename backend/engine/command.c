@@ -707,12 +707,17 @@ void courier_body_put(struct courier *c, int64_t id, const void *p, size_t n,
     store_submit(c->store, put_fn, m, cmd_over, false);
 }
 
+/* one that somebody has started meanwhile is there to stay */
 static void drop_made(struct tx *tx, struct cmd *m, int64_t made)
 {
     if (!made)
         return;
-    if (m->which == CTL_SANDBOXES)
+    if (m->which == CTL_SANDBOXES &&
+        db_int(tx->db, 0, "SELECT 1 FROM sandbox WHERE id=? AND status='draft'",
+               "i", made))
         tx_purge_row(tx, oid(OBJ_SANDBOX, made));
+    else if (m->which == CTL_SANDBOXES)
+        return;
     else if (m->which == CTL_RUNS)
         tx_run_drop(tx, made);
     else

@@ -387,7 +387,9 @@ void tx_run_drop(struct tx *tx, int64_t id)
     size_t k = attempts_of(tx, id, ids);
 
     for (size_t i = 0; i < k; i++)
-        tx_purge_row(tx, oid(OBJ_RUN, ids[i]));
+        if (!db_int(tx->db, 0, "SELECT 1 FROM sandbox WHERE run=? LIMIT 1",
+                    "i", ids[i]))
+            tx_purge_row(tx, oid(OBJ_RUN, ids[i]));
 }
 
 /* ---- control ---- */

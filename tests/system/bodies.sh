@@ -135,11 +135,15 @@ os.write(three, b"create name=kept tool=shell <<\necho kept-$((1+1))\n")
 os.close(os.dup(three))
 four = os.open(S + "/a/message", os.O_WRONLY)
 os.write(four, b"echo never\n")
+five = os.open(S + "/ctl", os.O_WRONLY)
+os.write(five, b"create name=begun tool=shell <<\necho x\n")
 print("ready", flush=True)
 time.sleep(600)
 E2
 writer=$!
 yes "the writer is there" soon 20 grep -q ready "$T/crash"
+wr "$S/begun/ctl" $'start\n' >/dev/null
+is "one is started before its body is there" "$(wait_for begun running)" running
 kill -9 "$(pid)"
 kill -9 $writer
 wait $writer 2>/dev/null
@@ -150,6 +154,8 @@ like "it" "$(said)" durable
 is "the durable create is done" "$(wait_for kept done)" completed
 like "it" "$(cat "$S/kept/messages")" '^kept-2'
 no "the other draft is gone" test -e "$S/dropped"
+is "the one that was started is there" "$(cat "$S/begun/status")" running
+is "and counted" "$(val "$P/status" active)" "$(ls "$P/by-status/running" | wc -l)"
 
 # a writer that dies closes its file: what it wrote is the body
 python3 -c '
