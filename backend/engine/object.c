@@ -539,6 +539,8 @@ int tx_delete(struct tx *tx, struct oid o, struct err *e)
     }
     db_exec(tx->db, kinds[o.kind].set, "si", name, o.id);
     moved(tx, o, t.project, "deleted");
+    if (o.kind == OBJ_SANDBOX)
+        tx_run_look(tx, NULL, o.id);
     thing_clear(&t);
     return 0;
 }

@@ -3,6 +3,7 @@
 #include "engine/command.h"
 #include "engine/config.h"
 #include "engine/docs.h"
+#include "engine/keys.h"
 #include "engine/usage.h"
 
 enum { ATTEMPTS_MAX = 20 };
@@ -262,7 +263,28 @@ static void miss_skills(struct tx *tx, const struct run *r, size_t pos,
     }
 }
 
-/* every step must be able to begin: its persona and tool are there */
+/* the tool that it will have: is it there, with its key? */
+static int tool_ready(struct tx *tx, const struct run *r, size_t pos,
+                      const struct part *p, struct err *e)
+{
+    struct settings s = {0};
+    struct tool *t = NULL;
+    int rc = p->tool ? config_tool_check(tx->db, p->tool, e) : 0;
+
+    if (rc == 0)
+        rc = part_settings(tx->db, r, p, &s, e);
+    if (rc == 0)
+        rc = tool_get(tx->db, s.tool.value, &t, e);
+    if (rc == 0)
+        rc = keys_need(tx->db, r->project, t, e);
+    if (rc < 0)
+        err_prefix(e, "step %s", r->wf.steps[pos].name);
+    tool_free(t);
+    settings_clear(&s);
+    return rc;
+}
+
+/* every step must be able to begin: its persona, tool and key are there */
 static int take_steps(struct tx *tx, int64_t id, struct err *e)
 {
     struct run r;
@@ -272,8 +294,8 @@ static int take_steps(struct tx *tx, int64_t id, struct err *e)
         struct part p = {0};
 
         rc = step_part(tx->db, &r, i, &p, e);
-        if (rc == 0 && p.tool)
-            rc = config_tool_check(tx->db, p.tool, e);
+        if (rc == 0)
+            rc = tool_ready(tx, &r, i, &p, e);
         if (rc == 0 && p.skills)
             miss_skills(tx, &r, i, p.skills);
         part_clear(&p);

@@ -59,30 +59,33 @@ void drive_fail(struct drive *d, const char *reason)
 /* ---- turn ---- */
 
 /* was it ended by somebody, rather than by time or by itself? */
-static bool ended_by_hand(const char *status, const char *reason)
+static bool ended_by_hand(struct drive *d, int64_t vm)
 {
-    return !strcmp(status, "killed") && strncmp(reason, "timeout", 7) &&
-           strncmp(reason, "shutdown", 8);
+    return db_int(d->tx->db, 1,
+                  "SELECT trash IS NOT NULL OR status='killed' AND reason NOT "
+                  "LIKE 'timeout%' AND reason NOT LIKE 'shutdown%' FROM "
+                  "sandbox WHERE id=?",
+                  "i", vm);
 }
 
 /* the sandbox ended under the step: once more from the last push, then not */
 static void vm_died(struct drive *d)
 {
     int64_t vm = num(d, "vm"), tries = num(d, "tries");
-    AUTO_FREE char *status =
-        db_text(d->tx->db, "SELECT status FROM sandbox WHERE id=?", "i", vm);
     AUTO_FREE char *why = db_text(
         d->tx->db,
-        "SELECT CASE WHEN error<>'' AND status='error' THEN error ELSE reason "
-        "END FROM sandbox WHERE id=?",
+        "SELECT CASE WHEN trash IS NOT NULL THEN 'it was deleted' WHEN "
+        "error<>'' AND status='error' THEN error ELSE reason END FROM sandbox "
+        "WHERE id=?",
         "i", vm);
     AUTO_FREE char *text = xasprintf(
         "the sandbox ended under the step: %.300s", why ? why : "it is gone");
+    bool by_hand = ended_by_hand(d, vm);
 
     if (vm)
         put(d, "lastvm", vm);
     put(d, "vm", 0);
-    if (tries > 0 || (status && why && ended_by_hand(status, why))) {
+    if (tries > 0 || by_hand) {
         drive_fail(d, text);
         return;
     }
@@ -335,6 +338,7 @@ static bool control(struct drive *d)
     const char *want = d->r->want, *p = word(d, "phase");
     bool paused = !strcmp(d->r->status, "paused");
     bool last = !strcmp(p, "pr"); /* all is done but for the request */
+    bool under_way = !strcmp(p, "turn");
 
     if (!strcmp(want, "cancel") && !last) {
         end_by_user(d, "cancelled by user", "run cancelled");
@@ -352,6 +356,8 @@ static bool control(struct drive *d)
     } else if (!strcmp(want, "resume")) {
         wake_vm(d);
         wanted(d, "running", "resumed by user");
+    } else if (paused && under_way && ended_by_hand(d, num(d, "vm"))) {
+        wanted(d, "running", "its sandbox has ended");
     } else if (paused) {
         if (!woken(d))
             return false;

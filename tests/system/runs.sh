@@ -30,6 +30,11 @@ END
 is "a persona must be there" "$(run_ x bad_persona)" ENOENT
 like "and the reason says which" "$(cat "$P/runs/ctl")" "no persona 'nobody'"
 
+printf '[step one]\ninstructions = x\n[step two]\ntool = codex\n' | workflow keyless
+is "each step's tool has its key" "$(run_ x keyless)" EACCES
+like "or it is said which" "$(cat "$P/runs/ctl")" "step two: tool 'codex' needs a key: openai"
+no "and nothing was made" test -e "$P/runs/x"
+
 # a step of its own, then a loop that passes in the round that the task says
 workflow pass <<'END'
 description = prepared, then designed and checked

@@ -37,7 +37,7 @@ go() { run_ "$1" gates "'prompt=name $1'" >/dev/null; }
 # late: its time is over long before the end of this suite
 run_ late gates timeout=1m salvage_ahead=50s "'prompt=name late'" >/dev/null
 at late late-one
-for n in cancel pause stop kill vmpause; do go $n; done
+for n in cancel pause stop kill vmpause stillkill stilldel; do go $n; done
 
 at cancel cancel-one
 is "restart of a live one" "$(ctl cancel restart)" EBUSY
@@ -88,6 +88,19 @@ is "kill of its sandbox" "$(wr "$S/$(box kill 01-one)/ctl" 'kill now
 is "fails" "$(run_done kill)" failed
 like "and says why" "$(cat "$R/kill/reason")" "ended under the step: killed by user"
 is "was not tried again" "$(ls "$S" | grep -c '^kill-')" 1
+
+for n in stillkill stilldel; do
+    at $n $n-one
+    ctl $n pause >/dev/null
+done
+for n in stillkill stilldel; do becomes $n paused; done
+wr "$S/$(box stillkill 01-one)/ctl" 'kill
+' >/dev/null
+is "kill of a paused run's sandbox" "$(run_done stillkill)" failed
+like "says why" "$(cat "$R/stillkill/reason")" "ended under the step: killed by user"
+yes "deletion of one" rmdir "$S/$(box stilldel 01-one)"
+is "fails, too" "$(run_done stilldel)" failed
+like "says why" "$(cat "$R/stilldel/reason")" "it was deleted"
 
 at vmpause vmpause-one
 wr "$S/$(box vmpause 01-one)/ctl" 'pause
