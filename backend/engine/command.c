@@ -713,8 +713,9 @@ static void drop_made(struct tx *tx, struct cmd *m, int64_t made)
     if (!made)
         return;
     if (m->which == CTL_SANDBOXES &&
-        db_int(tx->db, 0, "SELECT 1 FROM sandbox WHERE id=? AND status='draft'",
-               "i", made))
+        db_int(tx->db, 0,
+               "SELECT 1 FROM sandbox WHERE id=? AND status='draft'", "i",
+               made))
         tx_purge_row(tx, oid(OBJ_SANDBOX, made));
     else if (m->which == CTL_SANDBOXES)
         return;

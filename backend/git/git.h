@@ -128,14 +128,16 @@ char *git_script_clone(const struct git_setup *s);
  * A branch that refuses (or that has other commits) gets one beside it, named
  * BRANCH-SHA8. main, master and the remote's default are never pushed to
  * unless branch names them: `branch` is used. It is also used for what is on
- * the branch `meant` (NULL: none), which was refused before. Hidden
+ * the branch `meant` (NULL: none), which was refused before. fresh: what the
+ * remotes have is asked anew, so that what was pushed once and is gone there
+ * is pushed again. Hidden
  * directories of home and node_modules are not searched. Exit 0 always, but
  * for 1 with words on stderr where no script could work (no git, no space at
  * all). Tabs and newlines of names are shown as \t and \n. message: the commit
  * message.
  */
 char *git_script_save(const char *home, const char *branch, const char *meant,
-                      const char *message, bool push);
+                      const char *message, bool push, bool fresh);
 /*
  * After a save. Writes into OUT, as far as there is something: commits.bundle
  * (all that no remote has; its refs/heads/BRANCH is what HEAD or the save's

@@ -1,4 +1,4 @@
-# save: home branch meant message push
+# save: home branch meant message push fresh
 # Nothing of the agent's own state is disturbed: where HEAD is on a branch the
 # work is committed on it; in the middle of a merge or rebase, or detached, a
 # commit of the same content is made beside it (refs/courier/snapshot).
@@ -172,6 +172,13 @@ push_one() { # COMMIT BRANCH
     failure=''
 }
 
+# what a remote had may be gone: somebody removed or reset the branch
+look_again() {
+    [ -n "$fresh" ] && [ -n "$remote" ] || return 0
+    within 60 fetch -q --prune --no-tags "$remote" \
+        "+refs/heads/*:refs/remotes/$remote/*" >/dev/null 2>&1
+}
+
 # "COMMIT BRANCH" of all that no remote has, the current one first
 list_new() {
     local ref sha b
@@ -242,6 +249,7 @@ save() {
         report failed "$failure$note"
         return
     fi
+    look_again
     list_new >"$tmp/new"
     if [ ! -s "$tmp/new" ]; then
         if [ $added = no ]; then

@@ -73,7 +73,7 @@ char *git_script_clone(const struct git_setup *s)
 }
 
 char *git_script_save(const char *home, const char *branch, const char *meant,
-                      const char *message, bool push)
+                      const char *message, bool push, bool fresh)
 {
     struct buf b = {0};
 
@@ -82,6 +82,7 @@ char *git_script_save(const char *home, const char *branch, const char *meant,
     assign(&b, "meant", meant);
     assign(&b, "message", message);
     assign(&b, "push", push ? "1" : "");
+    assign(&b, "fresh", push && fresh ? "1" : "");
     return finish(&b, script_save);
 }
 

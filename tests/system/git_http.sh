@@ -68,6 +68,21 @@ r=$(kill_ kept)
 is 'all is in one branch' "$(srv r for-each-ref --format='%(refname:short)' \
     'refs/heads/courier-kept*')" "$b"
 
+# ---- what was pushed is taken away there: it is pushed again ----
+make removed
+make rewound
+for n in removed rewound; do
+    up $n >/dev/null
+    ask $n 'echo 1 >f; git add f; git commit -qm "work of one"' >/dev/null
+    soon 20 srv r rev-parse -q --verify courier/$n
+done
+srv r update-ref -d refs/heads/courier/removed
+srv r update-ref refs/heads/courier/rewound main
+like 'a branch that was removed' "$(kill_ removed)" 'pushed courier/removed'
+is 'is there again' "$(srv r log -1 --format=%s courier/removed)" 'work of one'
+like 'one that was set back' "$(kill_ rewound)" 'pushed courier/rewound'
+is 'goes on' "$(srv r log -1 --format=%s courier/rewound)" 'work of one'
+
 # ---- refused ----
 up strict >/dev/null
 ask strict 'echo 1 >f; git add f; git commit -qm c; echo 2 >u' >/dev/null

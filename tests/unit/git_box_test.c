@@ -144,14 +144,16 @@ static void home_and_back(void **state)
     free(in_box(xstrdup("cd project && git status && echo two >a && "
                         "git fetch && git log -1"),
                 0));
-    out = in_box(
-        git_script_save("/home/user", "courier/x", NULL, "saved", false), 0);
+    out = in_box(git_script_save("/home/user", "courier/x", NULL, "saved",
+                                 false, false),
+                 0);
     if (!strstr(out, "/project\tcommit-only\tcourier/x "))
         fail_msg("%s", out);
     free(out);
     /* a push to what is bound read-only fails, and says so */
     out = in_box(
-        git_script_save("/home/user", "courier/x", NULL, "saved", true), 0);
+        git_script_save("/home/user", "courier/x", NULL, "saved", true, false),
+        0);
     assert_non_null(strstr(out, "\tfailed\t"));
     free(out);
     out = in_box(git_script_export("/home/user/project", "courier/x", NULL,

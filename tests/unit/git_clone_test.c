@@ -131,7 +131,7 @@ static void quoted(void **state)
 {
     AUTO_FREE char *script =
         git_script_save("/nonexistent/$(touch x)`touch x`'\"\n", "$(touch x)'",
-                        NULL, "';touch x;'", true);
+                        NULL, "';touch x;'", true, false);
 
     (void)state;
     free(run_shell("bash", script, true));

@@ -235,7 +235,7 @@ static void from_the_sandbox(void **state)
         fail_msg("%s", out);
     free(out);
     SH("echo w >home/project/w");
-    out = in_vm(git_script_save(home, "courier/y", NULL, "work", true));
+    out = in_vm(git_script_save(home, "courier/y", NULL, "work", true, false));
     if (!strstr(out, "\tpushed\tcourier/y "))
         fail_msg("%s", out);
     free(out);
@@ -245,7 +245,7 @@ static void from_the_sandbox(void **state)
     SH("cd home/project && echo v >w && git commit -qam v && git push -q");
     /* without it, nothing is pushed, and it says why at once */
     SH("rm token; echo u >home/project/w");
-    out = in_vm(git_script_save(home, "courier/y", NULL, "work", true));
+    out = in_vm(git_script_save(home, "courier/y", NULL, "work", true, false));
     if (!strstr(out, "\tfailed\t"))
         fail_msg("%s", out);
     free(out);

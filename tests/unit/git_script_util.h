@@ -32,8 +32,8 @@ static inline char *save(bool push)
 {
     AUTO_FREE char *home = at("home");
 
-    return run_script(
-        git_script_save(home, "courier/x", NULL, "it's from 'one'", push));
+    return run_script(git_script_save(home, "courier/x", NULL,
+                                      "it's from 'one'", push, false));
 }
 
 /* one line, with RESULT and WORDS that begin so */
