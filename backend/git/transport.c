@@ -6,6 +6,10 @@
 #include "git/web.h"
 #include "git/lib.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #define REQUEST_MAX ((size_t)32 << 20)
 /* bytes taken before the reader wants them */
 #define AHEAD ((size_t)1 << 20)
@@ -296,6 +300,23 @@ static int on_progress(const git_indexer_progress *p, void *arg)
     return 0;
 }
 
+/* libgit2 can't tell an agent that is not there from a lost network */
+static bool agent_answers(const char *path)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int fd;
+    bool ok;
+
+    if (!path || !*path || strlen(path) >= sizeof(a.sun_path))
+        return false;
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ok = fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
 /* ssh: a key of the agent or nothing; host keys as in known_hosts */
 static int on_credential(git_credential **out, const char *url,
                          const char *user, unsigned int allowed, void *arg)
@@ -306,8 +327,10 @@ static int on_credential(git_credential **out, const char *url,
     if (allowed & GIT_CREDENTIAL_USERNAME)
         return git_credential_username_new(out, user ? user : "git");
     if (!(allowed & GIT_CREDENTIAL_SSH_KEY) || ctx->agent_tried ||
-        !getenv("SSH_AUTH_SOCK"))
-        return fail(ctx, EACCES, "no key of the ssh agent is accepted");
+        !agent_answers(getenv("SSH_AUTH_SOCK")))
+        return fail(ctx, EACCES,
+                    "the ssh agent of the daemon (SSH_AUTH_SOCK when it was "
+                    "started) has no key that the server takes");
     ctx->agent_tried = true;
     return git_credential_ssh_key_from_agent(out, user ? user : "git");
 }
