@@ -146,6 +146,89 @@ void docmem_remove(struct docfile *d)
     docmem_settle(d);
 }
 
+static void move_reason(struct docfile *from, struct docfile *to)
+{
+    if (!from->has_rejected)
+        return;
+    buf_wipe(&to->rejected);
+    to->rejected = from->rejected;
+    to->rejected_ns = from->rejected_ns;
+    to->rejected_seen = from->rejected_seen;
+    to->has_rejected = true;
+    from->rejected = (struct buf){0};
+    from->has_rejected = false;
+}
+
+void docmem_lose_name(struct docfile *d, bool keep)
+{
+    if (keep && d->has_rejected) {
+        d->named = false;
+        move_reason(d, docmem_get(d->o, d->path));
+    }
+    docmem_remove(d);
+}
+
+/* another name, which nobody else has then */
+static void set_name(struct docfile *d, struct oid o, char *path)
+{
+    struct docfile *at = docmem_find(o, path);
+
+    if (at && at != d) {
+        move_reason(at, d);
+        docmem_remove(at);
+    }
+    free(d->path);
+    d->path = path;
+    d->o = o;
+}
+
+/* why a text was refused there, and what was removed there, stays there */
+static void leave_behind(struct docfile *d)
+{
+    struct docfile *left;
+
+    if (!d->has_rejected && !d->has_was)
+        return;
+    d->named = false;
+    left = docmem_get(d->o, d->path);
+    d->named = true;
+    move_reason(d, left);
+    left->was = d->was;
+    left->was_attr = d->was_attr;
+    left->was_until = d->was_until;
+    left->has_was = d->has_was;
+    d->was = (struct buf){0};
+    d->has_was = false;
+}
+
+void docmem_moved(struct oid o, const char *from, const char *to)
+{
+    struct docfile *at = docmem_find(o, to);
+    size_t n = strlen(from);
+
+    if (at && (at->refs || at->created))
+        docmem_lose_name(at, true);
+    for (struct docfile *d = docs; d; d = d->next) {
+        if (!d->named || !oid_same(d->o, o) || !below(d->path, from))
+            continue;
+        if (!d->path[n] && !d->refs)
+            continue;
+        if (!d->path[n])
+            leave_behind(d);
+        set_name(d, o, xasprintf("%s%s", to, d->path + n));
+    }
+}
+
+void docmem_lands(struct docfile *d, const struct docfile *at)
+{
+    set_name(d, at->o, xstrdup(at->path));
+    d->kind = DOC_STORED;
+    d->fixed = at->fixed;
+    d->drafting = true;
+    d->created = d->dirty = d->emptied = false;
+    d->drop_at = 0;
+}
+
 bool docmem_full(size_t more)
 {
     size_t bytes = more;
@@ -286,6 +369,21 @@ bool doc_list_memory(struct oid o, const char *dir, int64_t after,
             !list_one(d, after, fn, arg))
             return false;
     return true;
+}
+
+static bool stop_at_first(void *arg, int64_t seq, const char *name,
+                          const struct key *k)
+{
+    (void)arg;
+    (void)seq;
+    (void)name;
+    (void)k;
+    return false;
+}
+
+bool doc_none_below(struct oid o, const char *dir)
+{
+    return doc_list_memory(o, dir, 0, stop_at_first, NULL);
 }
 
 /* the document whose refused text has that path, or NULL */

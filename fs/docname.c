@@ -165,27 +165,6 @@ void doc_create(fuse_req_t req, struct node *dir, const char *name,
 
 /* ---- unlink ---- */
 
-/* the name goes with what is being written; why something was refused may be
- * read all the same */
-static void lose_name(struct docfile *d, bool keep)
-{
-    struct buf rejected = d->rejected;
-    struct docfile *after;
-
-    if (!keep || !d->has_rejected) {
-        docmem_remove(d);
-        return;
-    }
-    d->rejected = (struct buf){0};
-    d->named = false;
-    after = docmem_get(d->o, d->path);
-    after->rejected = rejected;
-    after->rejected_ns = d->rejected_ns;
-    after->rejected_seen = d->rejected_seen;
-    after->has_rejected = true;
-    docmem_remove(d);
-}
-
 /* what has that name is about to be removed */
 static void remember(struct oid o, const char *path)
 {
@@ -210,7 +189,7 @@ static void unlink_stored(fuse_req_t req, struct node *dir, const char *path,
         return;
     }
     if (d)
-        lose_name(d, fixed || created || !d->rejected_seen);
+        docmem_lose_name(d, fixed || created || !d->rejected_seen);
     if (!fixed && !created)
         remember(dir->o, path);
     if (fixed) {
@@ -283,10 +262,17 @@ static void moved(void *arg, int code)
 {
     struct moving *m = arg;
     struct docfile *old = docmem_find(m->o, m->from);
+    bool stored = m->source == T_STORED && !(old && old->created);
 
+    if (!code && (m->d->writers || (old && old->writers)))
+        docmem_lose_name(m->d, true); /* its writers' is what was replaced */
+    if (!code && old && old->writers && m->source != T_FIXED) {
+        docmem_lands(old, m->d);
+        old = NULL;
+    }
     if (code) {
         reply_code(m->req, code == -EINVAL ? -EBADMSG : code);
-    } else if (m->source == T_STORED && !(old && old->created)) {
+    } else if (stored) {
         courier_doc_remove(fs.c, m->o, m->from, call_done,
                            call_new(reply_when_done, m->req));
     } else {
@@ -417,6 +403,8 @@ static void renamed(int code, const struct err *e, const char *made, void *arg)
     if (!code) {
         doc_show(n->o, n->to, n->back);
         node_moved(n->o, K_DOCDIR, n->from, n->to);
+        if (strcmp(n->from, n->to))
+            docmem_moved(n->o, n->from, n->to);
     } else if (refuses(n->o, n->from, n->to, e)) {
         code = -EBADMSG;
     }
@@ -429,10 +417,15 @@ static void renamed(int code, const struct err *e, const char *made, void *arg)
 static void rename_stored(fuse_req_t req, struct node *from, const char *path,
                           struct node *to, const char *newpath)
 {
-    struct renaming *n = xcalloc(1, sizeof(*n));
     struct docfile *over = docmem_find(to->o, newpath);
     AUTO_BUF struct buf text = {0};
+    struct renaming *n;
 
+    if (!doc_none_below(to->o, newpath)) {
+        fuse_reply_err(req, ENOTEMPTY);
+        return;
+    }
+    n = xcalloc(1, sizeof(*n));
     if (over && over->has_rejected && !doc_load(from->o, path, &text))
         n->back = doc_puts_back(over, &text, false);
     remember(from->o, path);
@@ -563,6 +556,8 @@ void doc_rmdir(fuse_req_t req, struct node *dir, const char *name)
         fuse_reply_err(req, ENOTDIR);
     else if (k.row != row_get(R_DOCSUB))
         fuse_reply_err(req, EPERM);
+    else if (!doc_none_below(dir->o, path))
+        fuse_reply_err(req, ENOTEMPTY);
     else
         courier_doc_remove(fs.c, dir->o, path, call_done,
                            call_new(reply_when_done, req));

@@ -328,7 +328,7 @@ static void doc_write(fuse_req_t req, struct handle *h, const char *p,
     size_t at;
     int r;
 
-    (void)fi;
+    h->writer = fi->lock_owner;
     if (h->spoilt) {
         reply_code(req, code_again(h->spoilt));
         return;
@@ -354,7 +354,7 @@ static void doc_write(fuse_req_t req, struct handle *h, const char *p,
     memcpy(d->draft.p + at, p, n);
     d->writes++;
     d->mtime_ns = now_ns();
-    d->dirty = d->kind == DOC_STORED;
+    d->dirty = h->unsaved = d->kind == DOC_STORED;
     if (at + n == d->draft.n && judged_by_line(d))
         r = courier_doc_check(fs.c, d->o, d->path, d->draft.p, d->draft.n,
                               true, &e);
@@ -375,13 +375,19 @@ static void commit(fuse_req_t req, struct handle *h, doc_after after)
         fuse_reply_err(req, 0);
     else
         doc_save(d, &d->draft, d->mode, false, after, req);
+    h->unsaved = false;
 }
 
 static void doc_flush(fuse_req_t req, struct handle *h,
                       const struct fuse_file_info *fi)
 {
-    (void)fi;
-    commit(req, h, after_flush);
+    /* who closes it without having written saves no other's half: another
+     * open file of it, or a child that merely inherited this one */
+    if (h->doc && !h->spoilt &&
+        (!h->unsaved || (h->writer && h->writer != fi->lock_owner)))
+        fuse_reply_err(req, 0);
+    else
+        commit(req, h, after_flush);
 }
 
 static void doc_fsync(fuse_req_t req, struct handle *h)
@@ -543,6 +549,10 @@ static bool set_size(fuse_req_t req, struct node *n, struct handle *h,
         return true;
     }
     d->dirty = d->kind == DOC_STORED;
+    if (h) {
+        h->unsaved = d->dirty;
+        h->writer = 0;
+    }
     return false;
 }
 

@@ -65,7 +65,14 @@ void docmem_ref(struct docfile *d);
 void docmem_unref(struct docfile *d);  /* frees what holds nothing */
 void docmem_settle(struct docfile *d); /* the same without a ref */
 void docmem_remove(struct docfile *d); /* the name goes, open files stay */
-bool docmem_full(size_t more);         /* is there no room for more scratch? */
+/* the same; keep: why its text was refused may be read all the same */
+void docmem_lose_name(struct docfile *d, bool keep);
+/* from, or the directory from, has the name to: what is in memory of it goes
+ * along, and what was there is nobody's any more */
+void docmem_moved(struct oid o, const char *from, const char *to);
+/* d is being written under another name and now is that document */
+void docmem_lands(struct docfile *d, const struct docfile *at);
+bool docmem_full(size_t more); /* is there no room for more scratch? */
 void doc_reject(struct docfile *d, const struct err *e, const struct buf *b);
 void doc_unreject(struct docfile *d);
 /* is that the text in force, coming back after a refused one? undone: by the
@@ -89,6 +96,7 @@ typedef bool (*doc_memory_fn)(void *arg, int64_t seq, const char *name,
 /* false: fn stopped */
 bool doc_list_memory(struct oid o, const char *dir, int64_t after,
                      doc_memory_fn fn, void *arg);
+bool doc_none_below(struct oid o, const char *dir); /* none in memory */
 /* r is the row of that name, or NULL */
 int doc_find(struct node *dir, const struct row *r, const char *name,
              struct key *k, char **path);

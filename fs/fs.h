@@ -42,6 +42,8 @@ struct handle {
     struct buf text;
     bool ready;       /* text is what is to be read */
     int spoilt;       /* -errno: a write failed, nothing of it counts */
+    bool unsaved;     /* of a document: since its last flush, */
+    uint64_t writer;  /* and the process that did; 0 anyone */
     int64_t shown_at; /* change time of what was read last; poll */
     int64_t read_to;  /* streams: how far it was read; poll */
     uint64_t changes; /* wait/change: aspects not told yet */

@@ -280,7 +280,7 @@ int tx_doc_mkdir(struct tx *tx, struct oid owner, const char *path,
 
     if (cl == DOC_DIR || find_row(tx->db, owner, path, &was))
         return err_set(e, EEXIST, "%.200s is there already", path);
-    if (!doc_is_tree(cl))
+    if (cl != DOC_NONE && !doc_is_tree(cl))
         return err_set(e, EPERM, "no directory can be made there");
     r = doc_name_check(owner.kind, path, e);
     if (r < 0)
@@ -335,6 +335,14 @@ int tx_doc_remove(struct tx *tx, struct oid owner, const char *path,
 
 /* ---- renames ---- */
 
+static int64_t longest_below(struct db *d, struct oid owner, const char *dir)
+{
+    return db_int(d, 0,
+                  "SELECT max(length(CAST(path AS BLOB))) FROM doc WHERE "
+                  "kind=?1 AND owner=?2 AND path>?3||'/' AND path<?3||'0'",
+                  "iis", (int64_t)owner.kind, owner.id, dir);
+}
+
 static int rename_dir(struct tx *tx, struct oid owner, const char *from,
                       const char *to, struct err *e)
 {
@@ -353,6 +361,10 @@ static int rename_dir(struct tx *tx, struct oid owner, const char *from,
             return err_set(e, ENOTEMPTY, "%.200s is not empty", to);
         db_exec(tx->db, "DELETE FROM doc WHERE id=?", "i", was.id);
     }
+    if (longest_below(tx->db, owner, from) - (int64_t)n + (int64_t)strlen(to) >
+        DOC_PATH_MAX)
+        return err_set(e, ENAMETOOLONG,
+                       "a path below it would be too long there");
     db_exec(tx->db,
             "UPDATE doc SET path=?1||substr(path,length(?2)+1),"
             "parent=?1||substr(parent,length(?2)+1) "

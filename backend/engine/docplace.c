@@ -69,7 +69,7 @@ static bool fits(const char *pattern, const char *path)
 /* no empty names, no . or .. */
 static bool sound(const char *path)
 {
-    if (strlen(path) > 4000)
+    if (strlen(path) > DOC_PATH_MAX)
         return false;
     while (*path) {
         size_t n = strcspn(path, "/");
@@ -199,6 +199,8 @@ int doc_name_check(enum obj_kind kind, const char *path, struct err *e)
     const char *name = doc_base(path);
     enum doc_class cl = doc_place(kind, path, NULL);
 
+    if (strlen(path) > DOC_PATH_MAX)
+        return err_set(e, ENAMETOOLONG, "the path is too long");
     switch (cl) {
     case DOC_NONE:
         return err_set(e, EPERM, "no document belongs there");

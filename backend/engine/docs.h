@@ -40,6 +40,7 @@ struct doc_place {
 };
 extern const struct doc_place doc_places[]; /* path NULL at the end */
 
+enum { DOC_PATH_MAX = 4000 }; /* bytes, below the owner */
 /* DOC_NONE if nothing belongs there. *fixed may be NULL */
 enum doc_class doc_place(enum obj_kind kind, const char *path, bool *fixed);
 /* is the name right for its place? -EINVAL with words; -EPERM: no place */
