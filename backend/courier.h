@@ -158,6 +158,7 @@ enum view {
     VIEW_PR_STATUS,
     VIEW_PR_TITLE,
     VIEW_PR_CHECKS,
+    VIEW_PR_REASON,
     VIEW_LEARNINGS,
     VIEW_LEARNINGS_STATUS,
     VIEW_RUN_LINK, /* name of the run it belongs to, "" if none */
@@ -172,6 +173,7 @@ enum view {
     VIEW_RUN_PR_STATUS,
     VIEW_RUN_PR_TITLE,
     VIEW_RUN_PR_CHECKS,
+    VIEW_RUN_PR_REASON,
     VIEW_RUN_LEARNINGS,
     VIEW_RUN_PROGRESS,
     VIEW_RUN_TIMELINE,
@@ -284,6 +286,12 @@ enum ctl {
  */
 int courier_line_check(enum ctl which, const char *line, size_t n,
                        struct err *e);
+/* the verbs of a ctl, their arguments and, after two blanks at least, what
+ * they do, a line each; static */
+const char *courier_ctl_help(enum ctl which);
+/* the keys of config in lines of a manual; those marked * may change after the
+ * start */
+void courier_settings_help(struct buf *out);
 /* a line as outcomes and errors quote it: printable, short, without a key */
 void courier_line_quote(const char *line, size_t n, char out[64]);
 /* carries out one complete line that has no body */
@@ -307,6 +315,10 @@ void courier_body_end(struct courier *c, int64_t id, bool drop,
                       courier_done done, void *arg);
 /* may the file message be opened for writing now? 0, -EBUSY, -EPERM */
 int courier_message_check(struct courier *c, struct oid o, struct err *e);
+/* a command that the file system refused before it came to be one: told in
+ * the outcomes of that ctl and in errors */
+void courier_refused(struct courier *c, struct oid o, enum ctl which,
+                     const char *line, size_t n, const struct err *e);
 /* writes a line to /courier/errors (and the project's): path is as seen below
  * the mount. For refusals that the file system itself makes. */
 void courier_error(struct courier *c, struct oid o, const char *path,

@@ -97,7 +97,7 @@ static int readme_size(struct node *n, struct stat *st)
     if (n->sized_at < 0) {
         AUTO_BUF struct buf b = {0};
 
-        tree_readme(&b, fs.mounted_by);
+        tree_readme(&b, fs.mount, fs.mounted_by);
         n->size = (int64_t)b.n;
         n->sized_at = 1;
     }
@@ -263,5 +263,18 @@ void refuse(fuse_req_t req, const struct node *n, int code, const char *why)
     AUTO_FREE char *path = node_words(n);
 
     courier_error(fs.c, n->o, path, why);
+    reply_code(req, code);
+}
+
+void refuse_name(fuse_req_t req, const struct node *dir, const char *name,
+                 int code, const char *why)
+{
+    AUTO_FREE char *up = node_words(dir);
+    size_t n = strlen(up);
+    /* that of an object ends in a slash */
+    AUTO_FREE char *path =
+        xasprintf("%s%s%s", up, n && up[n - 1] != '/' ? "/" : "", name);
+
+    courier_error(fs.c, dir->o, path, why);
     reply_code(req, code);
 }

@@ -83,9 +83,13 @@ static void op_fail(struct op *op, int code)
 /* refused here, not by the backend */
 static void op_refuse(struct op *op, int code, const char *why)
 {
-    AUTO_FREE char *path = node_words(op->c->h->n);
+    struct control *c = op->c;
+    const char *line = c->in_body ? "<<" : op->text.p + op->pos;
+    struct err e = {0};
 
-    courier_error(fs.c, op->c->h->n->o, path, why);
+    err_set(&e, code, "%s", why);
+    courier_refused(fs.c, c->h->n->o, c->which, line,
+                    c->in_body ? 2 : op->text.n - op->pos, &e);
     op_fail(op, code);
 }
 
@@ -351,7 +355,8 @@ static void control_open(fuse_req_t req, struct node *n,
         r = courier_message_check(fs.c, n->o, &e);
     if (r) {
         handle_free(h);
-        refuse(req, n, r, e.text);
+        courier_refused(fs.c, n->o, (enum ctl)n->row->what, "message", 7, &e);
+        reply_code(req, r);
         return;
     }
     r = control_render(h);

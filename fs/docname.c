@@ -52,16 +52,6 @@ static enum target target_of(struct node *dir, const char *name, char **path)
     return T_STORED;
 }
 
-static void refuse_name(fuse_req_t req, struct node *dir, const char *name,
-                        int code, const char *why)
-{
-    AUTO_FREE char *up = node_words(dir);
-    AUTO_FREE char *path = path_join(up, name);
-
-    courier_error(fs.c, dir->o, path, why);
-    reply_code(req, code);
-}
-
 /* ---- create ---- */
 
 static void reply_created(fuse_req_t req, struct node *dir, const char *name,
@@ -482,11 +472,14 @@ void doc_rename(fuse_req_t req, struct node *from, const char *name,
     if (d && d->kind == DOC_LINK)
         rename_link(req, d, to, newname, newpath, t);
     else if (s == T_NONE || t == T_NONE)
-        fuse_reply_err(req, EPERM);
+        refuse_name(req, from, name, -EPERM,
+                    s == T_NONE ? "that can't be renamed"
+                                : "nothing can be moved there");
     else if (s == T_SCRATCH && t == T_SCRATCH)
         rename_scratch(req, d, to, newpath);
     else if (row_is_dir(k.row) && !oid_same(from->o, to->o))
-        fuse_reply_err(req, EPERM);
+        refuse_name(req, from, name, -EPERM,
+                    "a directory can't be moved there: copy it");
     else if (row_is_dir(k.row) ||
              (s == T_STORED && t == T_STORED && oid_same(from->o, to->o) &&
               !(d && d->created)))
@@ -513,7 +506,7 @@ void doc_symlink(fuse_req_t req, struct node *dir, const char *name,
     }
     if (!dir_holds_docs(dir->row) || !doc_scratch_name(name) ||
         strlen(target) > 4000 || docmem_full(0)) {
-        fuse_reply_err(req, EPERM);
+        refuse_name(req, dir, name, -EPERM, "no symlink can be made here");
         return;
     }
     d = scratch_new(dir->o, path, 0600, dir->row->kind != K_DOCDIR);

@@ -92,6 +92,13 @@ struct saving {
     void *arg;
 };
 
+/* refused for what it says, not for want of room: it is kept to be read */
+static bool keeps_text(int code)
+{
+    return code == -EINVAL || code == -EBUSY || code == -EPERM ||
+           code == -EFBIG;
+}
+
 struct refusal {
     struct docfile *d;
     doc_after after;
@@ -146,7 +153,7 @@ static void saved(int code, const struct err *e, const char *made, void *arg)
     } else {
         struct docfile *named = docmem_get(d->o, d->path);
 
-        if (code == -EINVAL || code == -EFBIG)
+        if (keeps_text(code))
             doc_reject(named, e, &s->text);
         doc_refused(named, code, s->after, s->arg);
     }
@@ -304,7 +311,7 @@ static void spoil(fuse_req_t req, struct handle *h, int code,
     AUTO_FREE char *path = doc_words(d);
     bool stored = d->kind == DOC_STORED && !d->gone;
 
-    if ((code == -EINVAL || code == -EFBIG) && stored)
+    if (keeps_text(code) && stored)
         doc_reject(d, e, &d->draft);
     courier_error(fs.c, d->o, path, e->text);
     h->spoilt = code;

@@ -19,6 +19,7 @@ struct fs {
     uid_t uid;
     gid_t gid;
     char *data;
+    const char *mount;
     char *mounted_by;
     int64_t started_ns;
     bool ending;    /* no park is taken any more */
@@ -134,6 +135,9 @@ void reply_code(fuse_req_t req, int code);
 int code_again(int code);
 /* a refusal of our own: told in errors, then answered */
 void refuse(fuse_req_t req, const struct node *n, int code, const char *why);
+/* the same of a name below dir */
+void refuse_name(fuse_req_t req, const struct node *dir, const char *name,
+                 int code, const char *why);
 
 /* ---- names ---- */
 

@@ -98,7 +98,7 @@ static void print_tree(void)
 {
     AUTO_BUF struct buf b = {0};
 
-    tree_readme(&b, NULL);
+    tree_readme(&b, NULL, NULL);
     fputs(buf_str(&b), stdout);
 }
 
@@ -582,6 +582,7 @@ int main(int argc, char **argv)
     args.mount = mount;
     if (data_prepare(&e))
         return fail(e.text);
+    fs.mount = mount;
     fs.uid = geteuid();
     fs.gid = getegid();
     fs.mounted_by =

@@ -47,7 +47,8 @@ void *entry_call(fuse_req_t req, struct node *dir, const char *name)
 void object_mkdir(fuse_req_t req, struct node *dir, const char *name)
 {
     if (dir->row->what != LIST_PROJECTS && dir->row->what != LIST_SANDBOXES) {
-        refuse(req, dir, EPERM, "nothing can be made here by mkdir");
+        refuse_name(req, dir, name, -EPERM,
+                    "nothing can be made here by mkdir");
         return;
     }
     courier_mkdir(fs.c, (enum list)dir->row->what, dir->o, name, call_done,
@@ -61,7 +62,7 @@ void object_rmdir(fuse_req_t req, struct node *dir, const char *name)
     int r;
 
     if (dir->row->kind != K_LIST) {
-        fuse_reply_err(req, EPERM);
+        refuse_name(req, dir, name, -EPERM, "that can't be removed");
         return;
     }
     r = courier_find(fs.c, l, dir->o, name, &o);
@@ -79,13 +80,13 @@ void object_rename(fuse_req_t req, struct node *from, const char *name,
     struct oid o;
     int r;
 
-    if (from->row->kind != K_LIST || to->row->kind != K_LIST) {
-        fuse_reply_err(req, EPERM);
+    r = courier_find(fs.c, l, from->o, name, &o);
+    if (r && row_child(from->row, name)) {
+        refuse_name(req, from, name, -EPERM, "that can't be renamed");
         return;
     }
-    r = courier_find(fs.c, l, from->o, name, &o);
     if (r) {
-        fuse_reply_err(req, row_child(from->row, name) ? EPERM : -r);
+        fuse_reply_err(req, -r);
         return;
     }
     courier_rename(fs.c, o, l, (enum list)to->row->what, to->o, newname,

@@ -268,7 +268,8 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
     } else if (strlen(newname) > 255) {
         fuse_reply_err(req, ENAMETOOLONG);
     } else if (vm != (to->row->kind == K_VMDIR)) {
-        fuse_reply_err(req, EPERM);
+        refuse_name(req, from, name, -EPERM,
+                    "nothing moves into a VM or out of it: copy it");
     } else if (vm) {
         vm_rename(req, from, name, to, newname);
     } else if (flags && taken(to, newname)) {
@@ -278,7 +279,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
     } else if (dir_holds_docs(from->row) && dir_holds_docs(to->row)) {
         doc_rename(req, from, name, to, newname);
     } else {
-        fuse_reply_err(req, EPERM);
+        refuse_name(req, from, name, -EPERM, "nothing can be moved there");
     }
 }
 

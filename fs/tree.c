@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include "base/text.h"
+
 #define LISTED ROW_LASTING
 
 #define VIEW(p, n, v, h)                                                      \
@@ -67,26 +69,24 @@ static const struct row table[] = {
     [R_PROJECTS] = {R_ROOT, "projects", K_LIST, LIST_PROJECTS, .flags = LISTED,
                     .help = "mkdir makes a project, rmdir moves it to the "
                             "trash"},
-    [R_PROJECTS_TRASH] = {R_ROOT, "trash", K_LIST, LIST_PROJECTS_TRASH,
-                          .flags = LISTED,
-                          .help = "deleted projects: mv back restores, "
-                                  "rmdir is final"},
+    [R_PROJECTS_TRASH] =
+        {R_ROOT, "trash", K_LIST, LIST_PROJECTS_TRASH, .flags = LISTED,
+         .help = "deleted projects: mv back restores, rmdir is final"},
     [R_PROJECT] = {R_PROJECTS, NULL, K_OBJECT, .flags = ROW_HOLDS,
                    .help = "a project"},
     [R_SANDBOXES] = {R_PROJECT, "sandboxes", K_LIST, LIST_SANDBOXES,
                      .flags = LISTED,
-                     .help = "mkdir makes a draft, rmdir moves to the trash"},
+                     .help =
+                         "mkdir makes a draft, rmdir moves it to the trash"},
     [R_BYSTATUS] = {R_PROJECT, "by-status", K_DIR, .flags = LISTED,
                     .help = "symlinks to the sandboxes in each state"},
     [R_RUNS] = {R_PROJECT, "runs", K_LIST, LIST_RUNS, .flags = LISTED,
                 .help = "workflows under way and done"},
     [R_LEARNINGS] = {R_PROJECT, "learnings", K_DIR, .path = "learnings",
                      .flags = LISTED | ROW_HOLDS,
-                     .help = "what agents learned; mv between its "
-                             "directories decides"},
+                     .help = "what agents learned; mv decides on it"},
     [R_TRASH] = {R_PROJECT, "trash", K_LIST, LIST_TRASH, .flags = LISTED,
-                 .help = "deleted sandboxes and runs: mv back restores, "
-                         "rmdir is final"},
+                 .help = "deleted sandboxes and runs: mv back, or rmdir"},
     [R_SANDBOX] = {R_SANDBOXES, NULL, K_OBJECT, .flags = ROW_HOLDS,
                    .help = "a sandbox"},
     [R_SANDBOX_PR] = {R_SANDBOX, "pr", K_DIR, .flags = LISTED,
@@ -128,26 +128,28 @@ static const struct row table[] = {
                  .name = "README",
                  .kind = K_README,
                  .flags = LISTED,
-                 .help = "this text"},
+                 .help = "this manual"},
 
     /* the root */
     VIEW(R_ROOT, "status", VIEW_ROOT_STATUS,
-         "version, pid, backend, sandboxes by state, jobs, last error"),
+         "version, pid, backend, what lives, jobs, last error"),
     VIEW(R_ROOT, "local.env", VIEW_LOCAL_ENV,
-         "E2B_API_URL and the like of the running local host"),
+         "the local host's address and key, for E2B's SDK"),
     VIEW(R_ROOT, "board", VIEW_ROOT_BOARD,
          "a table of all live sandboxes, tab-separated"),
     ROTATED("events", STREAM_EVENTS, "every change, a JSON object a line"),
     ROTATED("events.1", STREAM_EVENTS_OLD,
-            "the events before those, after 64 MiB"),
+            "the older ones, once those have 64 MiB"),
     VIEW(R_ROOT, "errors", VIEW_ROOT_ERRORS,
          "every refused write and failed job, newest last"),
     VIEW(R_ROOT, "usage", VIEW_ROOT_USAGE, "what was used, and its cost"),
-    VIEW(R_ROOT, "usage.jsonl", VIEW_ROOT_USAGE_JSONL, "its records"),
-    VIEW(R_ROOT, "usage.csv", VIEW_ROOT_USAGE_CSV, "its records"),
+    VIEW(R_ROOT, "usage.jsonl", VIEW_ROOT_USAGE_JSONL,
+         "the same, a record a line"),
+    VIEW(R_ROOT, "usage.csv", VIEW_ROOT_USAGE_CSV,
+         "the same, a record a line"),
     CONTROL(R_ROOT, "ctl", CTL_ROOT, VIEW_ROOT_CTL, "killall, shutdown [all]"),
     DOC(R_ROOT, "config", "settings for all projects"),
-    DOC(R_ROOT, "rates", "USD per unit by service and model"),
+    DOC(R_ROOT, "rates", "prices in USD, by service and model"),
     DOCDIR(R_ROOT, "keys", "keys", 0,
            "API keys: write to set, reads as ****abcd, rm deletes"),
     DOCDIR(R_ROOT, "tools", "tools", 0, "the agent CLIs that can be used"),
@@ -164,29 +166,32 @@ static const struct row table[] = {
          "refused writes and failed jobs in it"),
     VIEW(R_PROJECT, "usage", VIEW_PROJECT_USAGE,
          "what was used, and its cost"),
-    VIEW(R_PROJECT, "usage.jsonl", VIEW_PROJECT_USAGE_JSONL, "its records"),
-    VIEW(R_PROJECT, "usage.csv", VIEW_PROJECT_USAGE_CSV, "its records"),
+    VIEW(R_PROJECT, "usage.jsonl", VIEW_PROJECT_USAGE_JSONL,
+         "the same, a record a line"),
+    VIEW(R_PROJECT, "usage.csv", VIEW_PROJECT_USAGE_CSV,
+         "the same, a record a line"),
     CONTROL(R_PROJECT, "ctl", CTL_PROJECT, VIEW_PROJECT_CTL, "killall"),
     DOC(R_PROJECT, "system-prompt.md",
         "added to the system prompt of every agent"),
     DOC(R_PROJECT, "CLAUDE.md", "instructions put into every new sandbox"),
     DOC(R_PROJECT, "env", "NAME=value lines for every new sandbox"),
     DOCDIR(R_PROJECT, "secrets", "secrets", 0,
-           "as env, but never readable again"),
+           "like env, a file each; can't be read again"),
     DOCDIR(R_PROJECT, "keys", "keys", 0,
            "API keys of this project; they win over the user's"),
     DOCDIR(R_PROJECT, "personas", "personas", 0,
-           "roles for steps: tool, model, instructions"),
-    DOCDIR(R_PROJECT, "workflows", "workflows", 0, "steps and loops"),
+           "who does a step: tool, model, instructions"),
+    DOCDIR(R_PROJECT, "workflows", "workflows", 0,
+           "what a run does: steps and loops"),
     DOCDIR(R_PROJECT, "skills", "skills", 0, "skills put into the VM"),
     DOCDIR(R_PROJECT, "commands", "commands", 0, "commands put into the VM"),
     DOCDIR(R_PROJECT, "home", "home", 0,
            "files copied into the home of every new VM"),
     LATER(R_PROJECT, "issues", "issue sessions"),
     CONTROL(R_SANDBOXES, "ctl", CTL_SANDBOXES, VIEW_SANDBOXES_CTL,
-            "create NAME [key=value]... [prompt=TEXT], killall, ..."),
+            "create NAME [key=value]... [prompt=TEXT], kill, ..."),
     CONTROL(R_RUNS, "ctl", CTL_RUNS, VIEW_RUNS_CTL,
-            "create workflow=W [name=N] [key=value]... [prompt=TEXT]"),
+            "create workflow=W [name=N] [key=value]... [prompt=]"),
     VIEW(R_RUNS, "attempts", VIEW_ATTEMPTS,
          "runs made together (n=3), side by side"),
     STATUS("draft", LIST_DRAFT),
@@ -209,30 +214,31 @@ static const struct row table[] = {
          "draft, creating, running, paused, killed or error"),
     VIEW(R_SANDBOX, "reason", VIEW_REASON, "why, one line"),
     VIEW(R_SANDBOX, "agent", VIEW_AGENT,
-         "none, starting, working, idle or failed"),
+         "what it does: none, starting, working, idle or failed"),
     CONTROL(R_SANDBOX, "ctl", CTL_SANDBOX, VIEW_CTL,
-            "start, message, interrupt, pause, resume, timeout, kill, ..."),
+            "start, message, interrupt, pause, kill, ..."),
     DOC(R_SANDBOX, "config", "its own settings"),
     DOC(R_SANDBOX, "prompt", "the first prompt"),
     {R_SANDBOX, "message", K_MESSAGE, CTL_MESSAGE, .flags = LISTED,
-     .help = "all that is written to one open file is one message"},
+     .help = "write here: from open to close is one message"},
     STREAM(R_SANDBOX, "messages", STREAM_MESSAGES,
            "the conversation, growing as the agent speaks"),
     STREAM(R_SANDBOX, "messages.jsonl", STREAM_MESSAGES_JSONL,
            "the same, a JSON object a message"),
     STREAM(R_SANDBOX, "log", STREAM_LOG, "the raw output of the agent"),
     STREAM(R_SANDBOX, "setup.log", STREAM_SETUP,
-           "clone, set-up commands, salvage"),
+           "clone, set-up commands, saving of the work"),
     STREAM(R_SANDBOX, "events", STREAM_EVENTS, "every change of it"),
     VIEW(R_SANDBOX, "error", VIEW_ERROR, "the last error in words"),
     CONTROL(R_SANDBOX, "expires", CTL_EXPIRES, VIEW_EXPIRES,
             "when the VM times out; write or touch -d moves it"),
     VIEW(R_SANDBOX, "info.json", VIEW_INFO, "the whole record"),
     VIEW(R_SANDBOX, "usage", VIEW_USAGE, "seconds, tokens, cost"),
-    VIEW(R_SANDBOX, "usage.jsonl", VIEW_USAGE_JSONL, "its records"),
-    VIEW(R_SANDBOX, "usage.csv", VIEW_USAGE_CSV, "its records"),
+    VIEW(R_SANDBOX, "usage.jsonl", VIEW_USAGE_JSONL,
+         "the same, a record a line"),
+    VIEW(R_SANDBOX, "usage.csv", VIEW_USAGE_CSV, "the same, a record a line"),
     VIEW(R_SANDBOX, "branch", VIEW_BRANCH, "the branch where its work is"),
-    VIEW(R_SANDBOX, "diff", VIEW_DIFF, "the work so far"),
+    VIEW(R_SANDBOX, "diff", VIEW_DIFF, "its changes, as of the last save"),
     VIEW(R_SANDBOX, "pr_url", VIEW_PR_URL, "the same as pr/url"),
     VIEW(R_SANDBOX_PR, "url", VIEW_PR_URL, "its address"),
     VIEW(R_SANDBOX_PR, "number", VIEW_PR_NUMBER, "its number"),
@@ -241,16 +247,17 @@ static const struct row table[] = {
     VIEW(R_SANDBOX_PR, "title", VIEW_PR_TITLE, "its title"),
     VIEW(R_SANDBOX_PR, "checks", VIEW_PR_CHECKS,
          "of its newest commit: pending, passed, failed or empty"),
+    VIEW(R_SANDBOX_PR, "reason", VIEW_PR_REASON,
+         "why it was skipped or failed"),
     VIEW(R_SANDBOX, "learnings", VIEW_LEARNINGS, "what was learned from it"),
     VIEW(R_SANDBOX, "learnings_status", VIEW_LEARNINGS_STATUS,
          "pending, running, completed, skipped, error or empty"),
     DOCDIR(R_SANDBOX, "salvage", "salvage", ROW_READONLY,
-           "work that could not be pushed"),
+           "its work, where that could not be pushed"),
     {R_SANDBOX, ".files", K_VMDIR, .path = "",
      .flags = ROW_UNLISTED | ROW_LASTING,
      .help = "the agent's home in the running VM"},
-    LINK(R_SANDBOX, "files", 0, ".files", 0,
-         "the agent's home in the running VM"),
+    LINK(R_SANDBOX, "files", 0, ".files", 0, "leads to .files"),
     LINK(R_SANDBOX, "run", VIEW_RUN_LINK, "../../runs/%s", ROW_IF_SET,
          "the run it belongs to"),
     LINK(R_EXECS, "last", VIEW_EXEC_LAST, "%s", ROW_IF_SET, "the newest"),
@@ -280,7 +287,7 @@ static const struct row table[] = {
 
     /* a run */
     VIEW(R_RUN, "status", VIEW_RUN_STATUS,
-         "pending, running, paused, completed, failed or cancelled"),
+         "pending, running, paused, completed, failed, ..."),
     VIEW(R_RUN, "reason", VIEW_RUN_REASON, "why, one line"),
     CONTROL(R_RUN, "ctl", CTL_RUN, VIEW_RUN_CTL,
             "cancel, pause, resume, restart, stop, ..."),
@@ -298,6 +305,8 @@ static const struct row table[] = {
     VIEW(R_RUN_PR, "title", VIEW_RUN_PR_TITLE, "its title"),
     VIEW(R_RUN_PR, "checks", VIEW_RUN_PR_CHECKS,
          "of its newest commit: pending, passed, failed or empty"),
+    VIEW(R_RUN_PR, "reason", VIEW_RUN_PR_REASON,
+         "why it was skipped or failed"),
     VIEW(R_RUN, "learnings", VIEW_RUN_LEARNINGS, "what was learned from it"),
     VIEW(R_RUN, "progress", VIEW_RUN_PROGRESS, "how far it is, one line"),
     VIEW(R_RUN, "timeline.svg", VIEW_RUN_TIMELINE,
@@ -391,27 +400,48 @@ unsigned row_mode(const struct row *r)
 
 /* ---- README ---- */
 
+/* %s is the mount point */
 static const char intro[] =
     "courier: a fleet of coding agents in sandboxes, as files\n"
     "\n"
-    "Try this (P is /courier/projects/web):\n"
+    "Try this:\n"
     "\n"
-    "    mkdir P                                  a project\n"
-    "    echo 'create one tool=shell' > P/sandboxes/ctl\n"
-    "    cat P/sandboxes/one/wait/running         until it runs\n"
-    "    echo 'uname -a' > P/sandboxes/one/message\n"
-    "    cat P/sandboxes/one/wait/done            until it has answered\n"
-    "    cat P/sandboxes/one/messages\n"
-    "    echo kill > P/sandboxes/one/ctl; rmdir P/sandboxes/one\n"
+    "    P=%s/projects/web\n"
+    "    mkdir $P                                # a project\n"
+    "    echo 'create one tool=shell' > $P/sandboxes/ctl\n"
+    "    cat $P/sandboxes/one/wait/running       # until it runs\n"
+    "    echo 'uname -a' > $P/sandboxes/one/message\n"
+    "    cat $P/sandboxes/one/wait/done          # until it has answered\n"
+    "    cat $P/sandboxes/one/messages\n"
+    "    echo kill > $P/sandboxes/one/ctl\n"
+    "    cat $P/sandboxes/one/wait/ended         # until its work is saved\n"
+    "    rmdir $P/sandboxes/one                  # into $P/trash\n"
     "\n"
-    "Reading anything that is listed neither blocks nor costs. Every line\n"
-    "written to a `ctl` is a command; `cat ctl` tells what it takes and how\n"
-    "the last ones went. What a write was refused for stands there, in\n"
-    "NAME.rejected beside a document, and in `errors`.\n"
-    "wait/, follow/ and .files/ are there but not listed; so is .versions/ in "
-    "a\n"
-    "directory of documents: what they were before, DIR/.versions/NAME/1, 2, "
-    "...\n";
+    "The tool shell takes a message as a script. The tools claude, codex,\n"
+    "opencode and pi take it in plain words; they need a key (write it to\n"
+    "keys/anthropic, keys/openai or keys/openrouter) and their program in\n"
+    "the sandbox. `repo = URL` in $P/config gives each new sandbox a clone,\n"
+    "and takes its work back as a branch.\n"
+    "\n"
+    "A sandbox ends by itself, its work saved, when its `timeout` is over:\n"
+    "15 minutes if not set. A draft is a sandbox that is not started yet:\n"
+    "edit its config and prompt, then `echo start > ctl`.\n"
+    "\n"
+    "The kinds of files:\n"
+    "\n"
+    "  view   can only be read; is made from the record, never waits\n"
+    "  doc    a text that you edit. One that is refused is kept as\n"
+    "         NAME.rejected, below the reason; the texts before are\n"
+    "         DIR/.versions/NAME/1, 2, ...\n"
+    "  ctl    each line that you write is a command. Reading it tells how\n"
+    "         the last ones went, and which there are\n"
+    "  waits  a read returns when it is so, and fails when it can't be\n"
+    "\n"
+    "Whatever is refused is also told in `errors`. wait/, follow/, .files/\n"
+    "and .versions/ are there but not listed, so that `grep -r` and `find`\n"
+    "stay out of them.\n"
+    "\n"
+    "More: man courierfs, man 5 courier, and the docs beside the source.\n";
 
 static const char *kind_word(const struct row *r)
 {
@@ -445,7 +475,7 @@ static void readme_rows(struct buf *out, const struct row *parent, int depth)
 
         if (r->parent != id || !r->name || r->flags & ROW_LATER)
             continue;
-        buf_addf(out, "  %*s%-*s %s", depth * 2, "", 20 - depth * 2, r->name,
+        buf_addf(out, "  %*s%-*s %s", depth * 2, "", 17 - depth * 2, r->name,
                  kind_word(r));
         if (r->help)
             buf_addf(out, "%*s%s", 6 - (int)strlen(kind_word(r)), "", r->help);
@@ -455,7 +485,44 @@ static void readme_rows(struct buf *out, const struct row *parent, int depth)
     }
 }
 
-void tree_readme(struct buf *out, const char *mounted_by)
+/* `usage  help`, the help on a line of its own where they are long */
+static void readme_command(struct buf *out, const char *p, size_t n)
+{
+    const char *gap = memmem(p, n, "  ", 2);
+
+    if (n > 76 && gap)
+        buf_addf(out, "  %.*s\n%23s%.*s\n", (int)(gap - p), p, "",
+                 (int)(n - (size_t)(gap - p) - 2), gap + 2);
+    else
+        buf_addf(out, "  %.*s\n", (int)n, p);
+}
+
+static void readme_commands(struct buf *out)
+{
+    static const struct {
+        enum ctl ctl;
+        const char *title;
+    } ctls[] = {
+        {CTL_SANDBOXES, "Commands: projects/NAME/sandboxes/ctl"},
+        {CTL_SANDBOX, "Commands: projects/NAME/sandboxes/NAME/ctl"},
+        {CTL_RUNS, "Commands: projects/NAME/runs/ctl"},
+        {CTL_RUN, "Commands: projects/NAME/runs/NAME/ctl"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(ctls); i++) {
+        const char *p = courier_ctl_help(ctls[i].ctl);
+
+        buf_addf(out, "\n%s\n\n", ctls[i].title);
+        while (*p) {
+            size_t n = strcspn(p, "\n");
+
+            readme_command(out, p, n);
+            p += n + (p[n] != 0);
+        }
+    }
+}
+
+void tree_readme(struct buf *out, const char *mount, const char *mounted_by)
 {
     static const struct {
         enum row_id id;
@@ -468,12 +535,27 @@ void tree_readme(struct buf *out, const char *mounted_by)
         {R_RUN, "A run: projects/NAME/runs/NAME/"},
         {R_STEP, "A step: steps/NN-NAME/"},
     };
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-";
+    AUTO_BUF struct buf at = {0};
 
-    buf_adds(out, intro);
+    if (!mount)
+        buf_adds(&at, "/courier");
+    else if (mount[strspn(mount, plain)])
+        text_shell_quote(&at, mount);
+    else
+        buf_adds(&at, mount);
+    buf_addf(out, intro, at.p);
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
         buf_addf(out, "\n%s\n\n", parts[i].title);
         readme_rows(out, row_get(parts[i].id), 0);
     }
+    readme_commands(out);
+    buf_adds(out,
+             "\nSettings: config of the root, a project, a sandbox\n\n"
+             "  `key = value` lines; the sandbox's own win, then the "
+             "project's. Those with *\n  may change after the start.\n\n");
+    courier_settings_help(out);
     if (mounted_by && *mounted_by)
         buf_addf(out, "\nMounted by %s. courier %s\n", mounted_by,
                  COURIER_VERSION);

@@ -110,7 +110,7 @@ bool row_is_dir(const struct row *r);
 bool row_is_link(const struct row *r);
 unsigned row_mode(const struct row *r); /* type and permissions */
 
-/* the manual page of the mount */
-void tree_readme(struct buf *out, const char *mounted_by);
+/* the manual of the tree; without a mount it tells of /courier */
+void tree_readme(struct buf *out, const char *mount, const char *mounted_by);
 
 #endif

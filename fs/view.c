@@ -14,7 +14,7 @@ static int view_render(struct handle *h)
 
     buf_clear(&h->text);
     if (r->kind == K_README) {
-        tree_readme(&h->text, fs.mounted_by);
+        tree_readme(&h->text, fs.mount, fs.mounted_by);
     } else {
         h->shown_at = courier_view_mtime(fs.c, h->n->o, (enum view)r->what);
         code = courier_view(fs.c, h->n->o, (enum view)r->what, &h->text);

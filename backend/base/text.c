@@ -236,6 +236,30 @@ void text_shell_quote(struct buf *out, const char *s)
     buf_addc(out, '\'');
 }
 
+void text_wrapped(struct buf *out, const char *s, int at, int indent,
+                  int width)
+{
+    for (;;) {
+        size_t n = strlen(s), max;
+
+        buf_addf(out, "%*s", indent > at ? indent - at : 1, "");
+        max = (size_t)(width - (indent > at ? indent : at + 1));
+        if (n > max) {
+            n = max;
+            while (n && s[n] != ' ')
+                n--;
+            if (!n)
+                n = strcspn(s, " ");
+        }
+        buf_add(out, s, n);
+        buf_addc(out, '\n');
+        s += n + strspn(s + n, " ");
+        if (!*s)
+            return;
+        at = 0;
+    }
+}
+
 char *text_trim(char *s)
 {
     size_t n;

@@ -40,6 +40,11 @@ void text_shell_quote(struct buf *out, const char *s);
 
 /* strips white space at both ends, in place; returns the start */
 char *text_trim(char *s);
+/* goes on with a line that has `at` bytes: the text from column `indent`,
+ * broken at blanks below `width`, the lines after the first indented as well;
+ * ends the line */
+void text_wrapped(struct buf *out, const char *s, int at, int indent,
+                  int width);
 bool text_is_word(const char *s, const char *const *list); /* NULL-ended */
 uint64_t text_hash(const void *p, size_t n); /* FNV-1a, not for secrets */
 

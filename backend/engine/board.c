@@ -80,7 +80,7 @@ int view_root_status(struct courier *c, struct db *d, struct oid o,
                      struct buf *out)
 {
     int64_t n[6];
-    char when[32];
+    char when[32], *limits = local_limits(c);
 
     time_rfc3339(c->started_ms, when);
     buf_addf(out, "version %s\npid %d\nup_since %s\n", COURIER_VERSION,
@@ -88,7 +88,9 @@ int view_root_status(struct courier *c, struct db *d, struct oid o,
     pair(out, "data", c->data);
     pair_taken(out, "backend", courier_backend_words(c));
     pair(out, "inotify", c->inotify ? c->inotify : "");
-    pair_taken(out, "limits", local_limits(c));
+    pair_taken(out, "limits",
+               limits && *limits ? limits
+                                 : xstrdup("(the local host doesn't run)"));
     count_states(d, o, n);
     buf_adds(out, "sandboxes");
     for (size_t i = 0; i < ARRAY_LEN(states); i++)

@@ -9,6 +9,7 @@ enum {
     LINE_MAX_BYTES = 64 * 1024,
     BODY_MAX = 1 << 20,
     OUTCOMES = 20, /* kept of each ctl */
+    HELP_COLUMN = 21,
 };
 
 enum {
@@ -24,62 +25,83 @@ static const struct verb {
     const char *name;
     int flags;
     const char *usage; /* after the name */
+    const char *help;
 } verbs[] = {
-    {CTL_ROOT, "killall", 0, "                  end every live sandbox"},
-    {CTL_ROOT, "shutdown", WORDS,
-     " [all]           end courierfs; all: "
-     "local sandboxes first, work saved"},
-    {CTL_PROJECT, "killall", 0, "                  end every live sandbox"},
+    {CTL_ROOT, "killall", 0, "", "end all sandboxes and runs, work saved"},
+    {CTL_ROOT, "shutdown", WORDS, " [all]",
+     "end courierfs; all: local sandboxes first, work saved"},
+    {CTL_PROJECT, "killall", 0, "", "end its sandboxes and runs, work saved"},
     {CTL_SANDBOXES, "create", BODY | PAIRS | WORDS,
-     " [NAME] [key=value]... [prompt=TEXT | <<]"},
-    {CTL_SANDBOXES, "start", WORDS | NEEDS, " NAME..."},
-    {CTL_SANDBOXES, "kill", WORDS | NEEDS, " [now] NAME..."},
-    {CTL_SANDBOXES, "pause", WORDS | NEEDS, " NAME..."},
-    {CTL_SANDBOXES, "resume", WORDS | NEEDS, " NAME..."},
-    {CTL_SANDBOXES, "delete", WORDS | NEEDS, " NAME..."},
-    {CTL_SANDBOXES, "restore", WORDS | NEEDS, " NAME..."},
-    {CTL_SANDBOXES, "purge", WORDS | NEEDS, " [now] NAME..."},
-    {CTL_SANDBOXES, "killall", 0, ""},
-    {CTL_SANDBOX, "start", 0, ""},
-    {CTL_SANDBOX, "message", RAW | BODY | NEEDS, " TEXT | <<"},
-    {CTL_SANDBOX, "interrupt", WORDS, " [all]"},
-    {CTL_SANDBOX, "pause", 0, ""},
-    {CTL_SANDBOX, "resume", 0, ""},
-    {CTL_SANDBOX, "timeout", WORDS | NEEDS, " DURATION (1m - 4h from now)"},
-    {CTL_SANDBOX, "kill", WORDS, " [now]"},
-    {CTL_SANDBOX, "push", 0, ""},
-    {CTL_SANDBOX, "pr", PAIRS, " [title=TEXT]"},
-    {CTL_SANDBOX, "learn", 0, ""},
-    {CTL_SANDBOX, "exec", RAW | BODY | NEEDS, " COMMAND | <<"},
-    {CTL_SANDBOX, "delete", 0, ""},
-    {CTL_SANDBOX, "restore", 0, ""},
-    {CTL_SANDBOX, "purge", WORDS, " [now]"},
+     " [NAME] [key=value]... [prompt=TEXT | <<]",
+     "make and start a sandbox; keys: see README"},
+    {CTL_SANDBOXES, "start", WORDS | NEEDS, " NAME...", "start drafts"},
+    {CTL_SANDBOXES, "kill", WORDS | NEEDS, " [now] NAME...",
+     "end them, work saved; now: nothing saved"},
+    {CTL_SANDBOXES, "pause", WORDS | NEEDS, " NAME...", "freeze the VMs"},
+    {CTL_SANDBOXES, "resume", WORDS | NEEDS, " NAME...", "wake paused ones"},
+    {CTL_SANDBOXES, "delete", WORDS | NEEDS, " NAME...",
+     "move them to the trash (not while they run)"},
+    {CTL_SANDBOXES, "restore", WORDS | NEEDS, " NAME...",
+     "take them out of the trash"},
+    {CTL_SANDBOXES, "purge", WORDS | NEEDS, " [now] NAME...",
+     "remove them from the trash for good"},
+    {CTL_SANDBOXES, "killall", 0, "",
+     "end all sandboxes and runs, work saved"},
+    {CTL_SANDBOX, "start", 0, "", "make the VM of a draft, send the prompt"},
+    {CTL_SANDBOX, "message", RAW | BODY | NEEDS, " TEXT | <<",
+     "tell the agent; the file message does the same"},
+    {CTL_SANDBOX, "interrupt", WORDS, " [all]",
+     "end this turn; all: drop what is queued, too"},
+    {CTL_SANDBOX, "pause", 0, "", "freeze the VM"},
+    {CTL_SANDBOX, "resume", 0, "", "wake it"},
+    {CTL_SANDBOX, "timeout", WORDS | NEEDS, " DURATION",
+     "let it end so long from now: 1m to 4h"},
+    {CTL_SANDBOX, "kill", WORDS, " [now]",
+     "end it, work saved; now: nothing saved"},
+    {CTL_SANDBOX, "push", 0, "", "commit and push the work now"},
+    {CTL_SANDBOX, "pr", PAIRS, " [title=TEXT]", "open a pull request"},
+    {CTL_SANDBOX, "learn", 0, "", "ask the agent what it learned"},
+    {CTL_SANDBOX, "exec", RAW | BODY | NEEDS, " COMMAND | <<",
+     "run a command in the VM; exec/last shows it"},
+    {CTL_SANDBOX, "delete", 0, "", "move it to the trash (not while it runs)"},
+    {CTL_SANDBOX, "restore", 0, "", "take it out of the trash"},
+    {CTL_SANDBOX, "purge", WORDS, " [now]",
+     "remove it from the trash for good"},
     {CTL_RUNS, "create", BODY | PAIRS | WORDS,
      " workflow=W [name=N] [n=N] [branch=B] [key=value]... "
-     "[prompt=TEXT | <<]"},
-    {CTL_RUN, "cancel", 0, ""},
-    {CTL_RUN, "pause", 0, ""},
-    {CTL_RUN, "resume", 0, ""},
-    {CTL_RUN, "restart", PAIRS, " [from=STEP]"},
-    {CTL_RUN, "stop", 0, ""},
-    {CTL_RUN, "delete", 0, ""},
-    {CTL_RUN, "restore", 0, ""},
-    {CTL_RUN, "purge", WORDS, " [now]"},
-    {CTL_LEARNINGS, "compile", 0, ""},
-    {CTL_MESSAGE, "message", RAW | BODY | NEEDS, ""},
+     "[prompt=TEXT | <<]",
+     "start a run of workflows/W"},
+    {CTL_RUN, "cancel", 0, "", "end the turn and the run, work saved"},
+    {CTL_RUN, "pause", 0, "", "freeze its VM"},
+    {CTL_RUN, "resume", 0, "", "wake it"},
+    {CTL_RUN, "restart", PAIRS, " [from=STEP]",
+     "go on where it ended, or from that step"},
+    {CTL_RUN, "stop", 0, "", "let the turn end, then cancel"},
+    {CTL_RUN, "delete", 0, "", "move it to the trash (not while it runs)"},
+    {CTL_RUN, "restore", 0, "", "take it out of the trash"},
+    {CTL_RUN, "purge", WORDS, " [now]", "remove it from the trash for good"},
+    {CTL_LEARNINGS, "compile", 0, "",
+     "make a version of what is approved, for new sandboxes"},
+    {CTL_MESSAGE, "message", RAW | BODY | NEEDS, "", ""},
 };
 
-const char *ctl_help(enum ctl which)
+const char *courier_ctl_help(enum ctl which)
 {
-    static char text[CTLS][1200];
+    static char text[CTLS][2000];
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     AUTO_BUF struct buf b = {0};
 
     pthread_mutex_lock(&lock);
     if (!text[which][0]) {
         for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-            if (verbs[i].ctl == which)
-                buf_addf(&b, "%s%s\n", verbs[i].name, verbs[i].usage);
+            if (verbs[i].ctl == which) {
+                const struct verb *v = &verbs[i];
+                int n = (int)(strlen(v->name) + strlen(v->usage));
+
+                buf_addf(&b, "%s%s%*s%s\n", v->name, v->usage,
+                         n > HELP_COLUMN - 2 ? 2 : HELP_COLUMN - n, "",
+                         v->help);
+            }
         snprintf(text[which], sizeof(text[which]), "%s", buf_str(&b));
     }
     pthread_mutex_unlock(&lock);
@@ -221,7 +243,7 @@ static int parse_raw(struct args *a, const struct verb *v, struct err *e)
         return 0;
     }
     if (!a->rest[strspn(a->rest, " \t\r")])
-        return err_set(e, EINVAL, "%s: there is no text after it", v->name);
+        return err_set(e, EINVAL, "there is no text after %s", v->name);
     return 0;
 }
 
@@ -272,7 +294,7 @@ static int check_words(struct args *a, const struct verb *v, struct err *e)
         if (is_pair(*w))
             continue;
         if (!(v->flags & WORDS))
-            return err_set(e, EINVAL, "%s: '%s' is too much", v->name,
+            return err_set(e, EINVAL, "%s takes no '%s'", v->name,
                            keyish(*w) ? "****" : buf_str(&shown));
         plain++;
     }
@@ -399,10 +421,51 @@ static void refuse(struct tx *tx, enum ctl which, struct oid o,
     AUTO_FREE char *text = NULL;
     char shown[64];
 
+    if (which == CTL_MESSAGE)
+        line = "message";
     outcome(tx, which == CTL_MESSAGE ? CTL_SANDBOX : which, o, line, e, NULL);
     quote_line(line, shown);
-    text = *shown ? xasprintf("%s: %s", shown, e->text) : xstrdup(e->text);
+    /* the path says it is a message */
+    text = *shown && which != CTL_MESSAGE ? xasprintf("%s: %s", shown, e->text)
+                                          : xstrdup(e->text);
     tx_error(tx, object_project(tx->db, o), path, text);
+}
+
+/* what the file system refused before it came here */
+struct refusal {
+    struct oid o;
+    enum ctl which;
+    char *line;
+    struct err e;
+};
+
+static int refusal_fn(struct tx *tx, void *arg, struct err *e)
+{
+    struct refusal *r = arg;
+
+    (void)e;
+    refuse(tx, r->which, r->o, r->line, &r->e);
+    return 0;
+}
+
+static void refusal_done(void *arg, int code, const struct err *e)
+{
+    struct refusal *r = arg;
+
+    (void)code;
+    (void)e;
+    free(r->line);
+    free(r);
+}
+
+void courier_refused(struct courier *c, struct oid o, enum ctl which,
+                     const char *line, size_t n, const struct err *e)
+{
+    struct refusal *r = xcalloc(1, sizeof(*r));
+
+    *r = (struct refusal){o, which, xmemdup0(line, n < 4096 ? n : 4096), *e};
+    r->line[strcspn(r->line, "\r\n")] = 0;
+    store_submit(c->store, refusal_fn, r, refusal_done, true);
 }
 
 /* ---- carrying out ---- */

@@ -16,6 +16,7 @@ struct config_key {
     int (*check)(const struct config_key *k, const char *value, struct err *e);
     const char *words; /* the values, or the range, in words */
     int64_t min, max;
+    const char *help; /* what it is for */
 };
 /* NULL-named at the end */
 const struct config_key *config_keys(void);

@@ -245,9 +245,6 @@ struct args {
 const char *args_value(const struct args *a, const char *key);
 const char *args_word(const struct args *a, int k);
 
-/* the verbs of a ctl with their arguments, one a line; static */
-const char *ctl_help(enum ctl which);
-
 /* ---- verbs.c: commands to one sandbox; o is the sandbox ---- */
 
 int tx_sandbox_verb(struct tx *tx, struct courier *c, int64_t id,

@@ -513,6 +513,21 @@ static void moved(struct tx *tx, struct oid o, int64_t project,
     tx_changed(tx, root_oid(), ASPECT_STATUS | ASPECT_BOARD);
 }
 
+static int at_work(struct tx *tx, struct oid o, const char *name,
+                   struct err *e)
+{
+    if (o.kind == OBJ_PROJECT)
+        return err_set(e, EBUSY, "project '%s' has live sandboxes or runs",
+                       name);
+    if (o.kind == OBJ_SANDBOX &&
+        db_int(tx->db, 0, "SELECT ending<>'' FROM sandbox WHERE id=?", "i",
+               o.id))
+        return err_set(e, EBUSY,
+                       "'%s' is being ended: `cat wait/ended` returns then",
+                       name);
+    return err_set(e, EBUSY, "'%s' is at work: end or pause it first", name);
+}
+
 int tx_delete(struct tx *tx, struct oid o, struct err *e)
 {
     AUTO_FREE char *name = NULL;
@@ -522,11 +537,7 @@ int tx_delete(struct tx *tx, struct oid o, struct err *e)
     if (r < 0)
         return r;
     if (!t.trash && !t.free_)
-        r = err_set(e, EBUSY,
-                    o.kind == OBJ_PROJECT
-                        ? "project '%s' has live sandboxes or runs"
-                        : "'%s' is at work: end or pause it first",
-                    t.name);
+        r = at_work(tx, o, t.name, e);
     if (r < 0 || t.trash) {
         thing_clear(&t);
         return r;
@@ -702,21 +713,11 @@ static void move_over(void *arg, int code, const struct err *e)
     free(m);
 }
 
-/* a refusal is told in errors too; the row it concerns stays as it was */
-static int refused(struct tx *tx, struct oid o, int64_t project,
-                   const char *name, const struct err *e)
-{
-    AUTO_FREE char *path = object_path(tx->db, o);
-    AUTO_FREE char *full = xasprintf("%s%s%s", path ? path : "",
-                                     name ? "/" : "", name ? name : "");
-
-    tx_error(tx, project, full, e->text);
-    return -e->code;
-}
-
+/* a refusal is told in errors, too: of an object, or of a new name in the
+ * list of its owner */
 struct refusal {
     struct oid o;
-    int64_t project;
+    enum list list;
     char *name;
     struct err e;
 };
@@ -724,9 +725,17 @@ struct refusal {
 static int refusal_fn(struct tx *tx, void *arg, struct err *e)
 {
     struct refusal *r = arg;
+    AUTO_FREE char *at = object_path(tx->db, r->o);
+    AUTO_FREE char *path = NULL;
 
     (void)e;
-    refused(tx, r->o, r->project, r->name, &r->e);
+    if (r->name)
+        path = xasprintf("%s%s%s", at,
+                         r->list == LIST_PROJECTS    ? "projects/"
+                         : r->list == LIST_SANDBOXES ? "/sandboxes/"
+                                                     : "/",
+                         r->name);
+    tx_error(tx, object_project(tx->db, r->o), path ? path : at, r->e.text);
     return 0;
 }
 
@@ -741,13 +750,16 @@ static void refusal_done(void *arg, int code, const struct err *e)
 }
 
 /* on the writer's thread, after the commit in which it was refused */
-static void tell_refusal(struct courier *c, struct oid o, int64_t project,
-                         const char *name, const struct err *e)
+static void tell_refusal(const struct move *m, const struct err *e)
 {
     struct refusal *r = xcalloc(1, sizeof(*r));
 
-    *r = (struct refusal){o, project, xstrdup(name), *e};
-    store_submit(c->store, refusal_fn, r, refusal_done, true);
+    *r = (struct refusal){.o = m->o, .list = m->from, .e = *e};
+    if (!m->o.kind) {
+        r->o = m->owner;
+        r->name = xstrdup(m->name);
+    }
+    store_submit(m->c->store, refusal_fn, r, refusal_done, true);
 }
 
 static void move_told(void *arg, int code, const struct err *e)
@@ -755,9 +767,7 @@ static void move_told(void *arg, int code, const struct err *e)
     struct move *m = arg;
 
     if (code < 0)
-        tell_refusal(m->c, m->o.kind ? m->o : m->owner,
-                     m->owner.kind == OBJ_PROJECT ? m->owner.id : 0,
-                     m->o.kind ? NULL : m->name, e);
+        tell_refusal(m, e);
     move_over(arg, code, e);
 }
 

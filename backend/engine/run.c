@@ -168,7 +168,7 @@ static int own_settings(struct tx *tx, const struct args *a, struct buf *cfg,
         if (!eq && *w == args_word(a, 0))
             continue; /* the name */
         if (!eq)
-            return err_set(e, EINVAL, "create: '%.40s' is no key=value", *w);
+            return err_set(e, EINVAL, "'%.40s' is no key=value", *w);
         key = xmemdup0(*w, (size_t)(eq - *w));
         if (text_is_word(key, mine))
             continue;
@@ -320,7 +320,7 @@ int tx_run_create(struct tx *tx, struct courier *c, int64_t project,
     int r;
 
     if (!wf)
-        return err_set(e, EINVAL, "create: workflow= is missing");
+        return err_set(e, EINVAL, "workflow= is missing");
     r = text_name_check(wf, e);
     if (r < 0)
         return r;
@@ -336,7 +336,7 @@ int tx_run_create(struct tx *tx, struct courier *c, int64_t project,
         return err_set(e, EINVAL,
                        "create: a prompt and a body are one too many");
     if (name && args_word(a, 0))
-        return err_set(e, EINVAL, "create: the name is given twice");
+        return err_set(e, EINVAL, "the name is given twice");
     if (!name)
         name = args_word(a, 0);
     r = own_settings(tx, a, &cfg, e);
@@ -492,7 +492,7 @@ static int find_step(const struct run *r, const char *from, int64_t *pos,
             return 0;
         }
     }
-    return err_set(e, ENOENT, "restart: there is no step '%.60s'", from);
+    return err_set(e, ENOENT, "there is no step '%.60s'", from);
 }
 
 /* where it ended: a loop whose rounds are spent begins anew, with what its
@@ -554,7 +554,7 @@ static int live_verb(struct tx *tx, struct courier *c, const struct run *r,
     bool cancels = !strcmp(r->want, "cancel") || !strcmp(r->want, "killall");
 
     if (cancels && strcmp(verb, "cancel"))
-        return err_set(e, EBUSY, "%s: '%s' is being cancelled", verb, r->name);
+        return err_set(e, EBUSY, "'%s' is being cancelled", r->name);
     if (!strcmp(verb, "pause") && paused)
         return 0;
     if (!strcmp(verb, "resume") && paused) {
@@ -588,13 +588,17 @@ static int run_verb(struct tx *tx, struct courier *c, const struct run *r,
     if (!strcmp(verb, "purge"))
         return tx_purge(tx, c, oid(OBJ_RUN, r->id), false, e);
     if (trash)
-        return err_set(e, EBUSY, "%s: '%s' is in the trash", verb, r->name);
+        return err_set(e, EBUSY, "'%s' is in the trash: restore it first",
+                       r->name);
     if (!strcmp(verb, "restart") && ended)
         return restart(tx, c, r, args_value(a, "from"), e);
     if (!strcmp(verb, "cancel") && !strcmp(r->status, "cancelled"))
         return 0;
     if (ended || !strcmp(verb, "restart"))
-        return err_set(e, EBUSY, "%s: '%s' is %s", verb, r->name, r->status);
+        return err_set(e, EBUSY,
+                       ended ? "'%s' is %s: it has ended"
+                             : "'%s' is %s: cancel it first",
+                       r->name, r->status);
     return live_verb(tx, c, r, verb, e);
 }
 

@@ -51,8 +51,13 @@ void end_vm(struct drive *d, const char *reason, const char *then)
 
 void drive_fail(struct drive *d, const char *reason)
 {
+    AUTO_FREE char *step = db_text(
+        d->tx->db, "SELECT name FROM step WHERE id=?", "i", num(d, "step"));
+    AUTO_FREE char *why =
+        step ? xasprintf("step %s: %s", step, reason) : xstrdup(reason);
+
     step_set(d, "failed", reason);
-    put_word(d, "why", reason);
+    put_word(d, "why", why);
     end_vm(d, "run failed", "fail");
 }
 
@@ -78,8 +83,8 @@ static void vm_died(struct drive *d)
         "error<>'' AND status='error' THEN error ELSE reason END FROM sandbox "
         "WHERE id=?",
         "i", vm);
-    AUTO_FREE char *text = xasprintf(
-        "the sandbox ended under the step: %.300s", why ? why : "it is gone");
+    AUTO_FREE char *text =
+        xasprintf("its sandbox ended: %.300s", why ? why : "it is gone");
     bool by_hand = ended_by_hand(d, vm);
 
     if (vm)

@@ -14,11 +14,21 @@ static bool ended(const struct sandbox *s)
     return sandbox_is(s, "killed") || sandbox_is(s, "error");
 }
 
-static int busy(const struct sandbox *s, const char *verb, struct err *e)
+/* the state doesn't allow it: which one, and what to do about it */
+static int busy(const struct sandbox *s, struct err *e)
 {
-    return err_set(e, EBUSY, "%s: '%s' is %s%s", verb, s->name,
-                   s->trash ? "in the trash" : s->status,
-                   *s->ending ? " and being ended" : "");
+    if (s->trash)
+        return err_set(e, EBUSY, "'%s' is in the trash: restore it first",
+                       s->name);
+    if (ended(s))
+        return err_set(e, EBUSY, "'%s' is %s: it has ended", s->name, s->status);
+    if (*s->ending)
+        return err_set(e, EBUSY, "'%s' is being ended", s->name);
+    if (sandbox_is(s, "paused"))
+        return err_set(e, EBUSY, "'%s' is paused: resume it first", s->name);
+    if (sandbox_is(s, "draft"))
+        return err_set(e, EBUSY, "'%s' is a draft: start it first", s->name);
+    return err_set(e, EBUSY, "'%s' is %s", s->name, s->status);
 }
 
 static int get(struct tx *tx, int64_t id, struct sandbox *s, struct err *e)
@@ -46,8 +56,7 @@ static int apply_words(struct tx *tx, struct courier *c, int64_t id,
         if (!eq) {
             if (named)
                 return err_set(e, EINVAL,
-                               "create: one name at most; '%.40s' is too much",
-                               *w);
+                               "one name at most; '%.40s' is too much", *w);
             named = true;
             continue;
         }
@@ -92,7 +101,7 @@ int tx_start(struct tx *tx, struct courier *c, int64_t id, struct err *e)
         return r;
     if (s.trash || (!sandbox_is(&s, "draft") && !sandbox_is(&s, "creating") &&
                     !sandbox_is(&s, "running")))
-        r = busy(&s, "start", e);
+        r = busy(&s, e);
     else if (!sandbox_is(&s, "draft"))
         r = 1; /* it is so already */
     sandbox_clear(&s);
@@ -168,7 +177,7 @@ static int message_state(const struct sandbox *s, struct err *e)
                        s->name);
     if (s->trash || *s->ending ||
         (!sandbox_is(s, "creating") && !sandbox_is(s, "running")))
-        return busy(s, "message", e);
+        return busy(s, e);
     return 0;
 }
 
@@ -281,7 +290,7 @@ int exec_may(struct db *d, int64_t id, struct err *e)
     if (sandbox_get(d, id, &s) < 0)
         return err_set(e, ENOENT, "that sandbox is not there any more");
     if (s.trash || *s.ending || !sandbox_is(&s, "running"))
-        r = busy(&s, "exec", e);
+        r = busy(&s, e);
     sandbox_clear(&s);
     return r;
 }
@@ -296,7 +305,7 @@ int tx_exec(struct tx *tx, struct courier *c, int64_t id, const char *cmd,
     if (r < 0)
         return r;
     if (strlen(text) != n)
-        return err_set(e, EINVAL, "exec: there is a NUL byte in it");
+        return err_set(e, EINVAL, "there is a NUL byte in it");
     k = db_int(tx->db, 0, "SELECT max(n) FROM exec WHERE sandbox=?", "i", id) +
         1;
     db_exec(tx->db,
@@ -367,7 +376,7 @@ static int verb_kill(struct tx *tx, struct courier *c, const struct sandbox *s,
     if (w && strcmp(w, "now"))
         return err_set(e, EINVAL, "kill takes nothing but 'now'");
     if (s->trash)
-        return busy(s, "kill", e);
+        return busy(s, e);
     if (sandbox_is(s, "draft")) {
         tx_purge_row(tx, oid(OBJ_SANDBOX, s->id));
         return 0;
@@ -389,7 +398,7 @@ static int set_timeout(struct tx *tx, struct courier *c,
         return err_set(e, EINVAL, "a timeout is from 1m to 4h from now");
     if (s->trash || *s->ending ||
         (!sandbox_is(s, "creating") && !sandbox_is(s, "running")))
-        return busy(s, "timeout", e);
+        return busy(s, e);
     if (sandbox_is(s, "creating")) {
         struct buf text = {0};
         size_t n = 0;
@@ -462,7 +471,7 @@ static int verb_interrupt(struct tx *tx, struct courier *c,
         return err_set(e, EINVAL, "interrupt takes nothing but 'all'");
     if (s->trash || *s->ending ||
         (!sandbox_is(s, "creating") && !sandbox_is(s, "running")))
-        return busy(s, "interrupt", e);
+        return busy(s, e);
     if (sandbox_is(s, "creating"))
         return 0;
     tx_job(tx, c, s->id, 0, "control", "interrupt", w ? w : "");
@@ -486,7 +495,7 @@ static int verb_pause(struct tx *tx, struct courier *c,
 {
     if (s->trash || *s->ending ||
         (!sandbox_is(s, "running") && !sandbox_is(s, "paused")))
-        return busy(s, "pause", e);
+        return busy(s, e);
     if (!will_be_paused(tx, s))
         tx_job(tx, c, s->id, 0, "control", "pause", "paused by user");
     return 0;
@@ -499,7 +508,7 @@ static int verb_resume(struct tx *tx, struct courier *c,
 
     if (s->trash || *s->ending ||
         (!sandbox_is(s, "running") && !sandbox_is(s, "paused")))
-        return busy(s, "resume", e);
+        return busy(s, e);
     budget = budget_spent(tx->db, s, tx->now_ms);
     if (budget > 0)
         return err_set(e, EDQUOT,
@@ -522,9 +531,9 @@ static int verb_work(struct tx *tx, struct courier *c, const struct sandbox *s,
     bool live = sandbox_is(s, "running") && !*s->ending;
 
     if (s->trash || (!live && !(ended(s) && strcmp(verb, "push"))))
-        return busy(s, verb, e);
+        return busy(s, e);
     if (strcmp(verb, "learn") && !repo_wanted(tx->db, s))
-        return err_set(e, EINVAL, "%s: '%s' has no repository", verb, s->name);
+        return err_set(e, EINVAL, "'%s' has no repository: set repo", s->name);
     if (!strcmp(verb, "pr"))
         tx_pr_mark(tx, s);
     if (!strcmp(verb, "learn") && job_there(tx->db, s->id, "side", "learn"))
@@ -623,8 +632,8 @@ int tx_named_verb(struct tx *tx, struct courier *c, int64_t project,
                             "name=? AND trash IS NULL",
                             "is", project, *w);
         if (!id)
-            return err_set(e, ENOENT, "%s: there is no sandbox '%.60s'%s",
-                           words[0], *w, trash ? " in the trash" : "");
+            return err_set(e, ENOENT, "there is no sandbox '%.60s'%s", *w,
+                           trash ? " in the trash" : "");
         r = tx_sandbox_verb(tx, c, id, &one, e);
         if (r < 0)
             return r;

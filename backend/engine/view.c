@@ -113,7 +113,7 @@ static int ctl_text(struct db *d, struct oid o, enum ctl which,
         "SELECT time,text FROM (SELECT id,time,text FROM outcome WHERE ctl=? "
         "AND object=? ORDER BY id DESC LIMIT 20) ORDER BY id",
         "ii", (int64_t)which, o.id);
-    const char *help = ctl_help(which);
+    const char *help = courier_ctl_help(which);
 
     while (db_row(d, q)) {
         char when[32];
@@ -233,6 +233,7 @@ static const struct shown shown[VIEWS] = {
     [VIEW_PR_STATUS] = OF_SANDBOX(ASPECT_PR, "pr_status"),
     [VIEW_PR_TITLE] = OF_SANDBOX(ASPECT_PR, "pr_title"),
     [VIEW_PR_CHECKS] = OF_SANDBOX(ASPECT_PR, "pr_checks"),
+    [VIEW_PR_REASON] = OF_SANDBOX(ASPECT_PR, "pr_reason"),
     [VIEW_LEARNINGS] = OF_SANDBOX(ASPECT_LEARN, "learnings"),
     [VIEW_LEARNINGS_STATUS] = OF_SANDBOX(ASPECT_LEARN, "learn_status"),
     [VIEW_RUN_LINK] = {.kind = OBJ_SANDBOX,
@@ -254,6 +255,7 @@ static const struct shown shown[VIEWS] = {
     [VIEW_RUN_PR_STATUS] = OF_RUN(ASPECT_PR, "pr_status"),
     [VIEW_RUN_PR_TITLE] = OF_RUN(ASPECT_PR, "pr_title"),
     [VIEW_RUN_PR_CHECKS] = OF_RUN(ASPECT_PR, "pr_checks"),
+    [VIEW_RUN_PR_REASON] = OF_RUN(ASPECT_PR, "pr_reason"),
     [VIEW_RUN_LEARNINGS] = MADE(OBJ_RUN, ASPECT_LEARN, view_run_learnings),
     [VIEW_RUN_PROGRESS] =
         MADE(OBJ_RUN, ASPECT_PROGRESS | ASPECT_STATUS, view_run_progress),

@@ -50,7 +50,7 @@ _ctl() {
     if [ "$COMP_CWORD" = 2 ]; then
         # after the outcomes and an empty comment come the verbs
         mapfile -t COMPREPLY < <(compgen -W "$(awk '/^#$/ { on = 1; next }
-            on || !/^# [0-9]/ { print $2 }' "$file" | sort -u)" -- "$cur")
+            (on || !/^# [0-9]/) && /^# [a-z]/ { print $2 }' "$file" | sort -u)" -- "$cur")
         return
     fi
     case $verb in

@@ -52,7 +52,7 @@ done
 
 # ---- docs ----
 # names() of the tree's manual: all of them
-for f in $("$BIN/courierfs" --tree | sed -n '/^The root/,$s/^ \{2,\}\([^ ]*\) .*/\1/p' | sort -u); do
+for f in $("$BIN/courierfs" --tree | sed -n '/^The root/,/^Commands/s/^ \{2,\}\([^ ]*\) .*/\1/p' | sort -u); do
     grep -qw -- "${f//./\\.}" "$root/docs/tree.md"
     is "docs/tree.md tells of $f" $? 0
 done
@@ -95,6 +95,7 @@ like 'verbs of sandboxes/ctl' "$(tr '\n' ' ' <<<"$verbs")" \
     'create .*kill .*restore .*start'
 is 'a verb begun' "$(comp ctl "$S/one/ctl" int)" interrupt
 is 'names' "$(comp ctl "$S" pause o)" one
+is 'verbs alone' "$(grep -vcxE '[a-z]+' <<<"$verbs")" 0
 like 'keys' "$(comp ctl "$S" create time)" '^timeout='
 ctl() { bash -c '. "$1"; shift; ctl "$@"' _ "$file" "$@"; }
 is 'ctl creates' "$(ctl "$S" create two tool=shell "prompt=echo 'a b'")" 'ok create two'
@@ -132,7 +133,18 @@ fi
 
 # ---- the mount's own help ----
 readme=$(cat "$M/README")
-is 'README is --tree' "$(head -n -2 <<<"$readme")" "$("$BIN/courierfs" --tree)"
+is 'README is --tree' "$(head -n -2 <<<"$readme")" \
+    "$("$BIN/courierfs" --tree | sed "s|P=/courier/|P=$M/|")"
+is 'no line is too long' "$(grep -v '^    P=' <<<"$readme" | grep -cE '^.{80,}')" 0
+# what it takes, and what that means
+for k in $(jq -r '.config | keys[]' "$S/one/info.json"); do
+    like "README tells of $k" "$readme" "^  $k\\*? +[^ ]"
+done
+for c in "$M/ctl" "$P/ctl" "$S/ctl" "$S/one/ctl" "$P/runs/ctl" "$P/learnings/ctl"; do
+    while read -r line; do
+        like "${c#"$M"/}: $line" "$line" '^[a-z]+( .*)?  +[^ ]+ .*|^[a-z]+.*<<]$'
+    done < <(sed -n '/^# [0-9]/d; s/^# \([a-z]\)/\1/p' "$c")
+done
 # every listed name is there, and nothing that isn't
 for d in "$M" "$P" "$S/one"; do
     for f in $(ls "$d"); do

@@ -80,23 +80,21 @@ while read -r line; do
 done <"$T/cmds"
 like 'the second message' "$(cat "$S/fix-login/messages")" 'And to that: And the same for logout'
 
-# ---- what the mount's README says to try ----
-sed -n '/^Try this/,/^Reading/s/^    //p' "$M/README" |
-    sed "s| *until it.*||; s|  *a project\$||; s|\bP\b|$M/projects/try|g" >"$T/try"
-like 'there are commands' "$(wc -l <"$T/try")" '^[5-9]$'
-while read -r line; do
-    timeout 60 bash -c "$line" >"$T/o" 2>"$T/e" </dev/null
-    rc=$?
-    case $line in
-    *rmdir*) # it ends first
-        [ $rc = 0 ] || {
-            wait_for ../../try/sandboxes/one ended >/dev/null
-            rmdir "$M/projects/try/sandboxes/one"
-            rc=$?
-        }
-        is "$line" $rc 0 ;;
-    *) is "$line" $rc 0 ;;
-    esac
-done <"$T/try"
+# ---- what the mount's README says to try, as it stands ----
+sed -n '/^Try this/,/^The tool shell/s/^    //p' "$M/README" |
+    sed "s|/projects/web\$|/projects/try|" >"$T/try"
+like 'there are commands' "$(wc -l <"$T/try")" '^1[0-2]$'
+is 'they name this mount' "$(head -n 1 "$T/try")" "P=$M/projects/try"
+timeout 60 bash -e "$T/try" >"$T/o" 2>"$T/e" </dev/null
+is 'they work' "$?" 0
+is 'without an error' "$(cat "$T/e")" ''
+like 'the answer' "$(cat "$T/o")" '^Linux '
 is 'in the trash' "$(ls "$M/projects/try/trash")" one
+
+# ---- an agent whose program isn't there ----
+printf 'command = no-such-claude -p\nformat = claude\nkeys = anthropic\n' >"$M/tools/claude"
+echo 'create gone tool=claude prompt=Hello' >"$S/ctl"
+is 'it fails' "$(timeout 60 cat "$S/gone/wait/done")" failed
+like 'and says what to do' "$(cat "$S/gone/error")" \
+    'no-such-claude: not found .no such program in the sandbox: set template, or local_path'
 echo killall >"$M/ctl"

@@ -229,7 +229,7 @@ like "score: says so" "$(step score 01-score/feedback)" "not from 0 to 100"
 # ---- an agent that fails ----
 
 is "fails: done" "$(run_done fails)" failed
-is "fails: reason" "$(cat "$R/fails/reason")" "exited 3"
+like "fails: reason" "$(cat "$R/fails/reason")" "^step [0-9]+-[a-z]+: exited 3$"
 is "fails: the step" "$(step fails 02-two/status)" failed
 is "fails: no third step" "$(ls "$R/fails/steps" | wc -l)" 2
 is "fails: progress" "$(cat "$R/fails/progress")" "step 2/3 custom, 33 %"

@@ -86,7 +86,7 @@ at kill kill-one
 is "kill of its sandbox" "$(wr "$S/$(box kill 01-one)/ctl" 'kill now
 ')" OK
 is "fails" "$(run_done kill)" failed
-like "and says why" "$(cat "$R/kill/reason")" "ended under the step: killed by user"
+like "and says why" "$(cat "$R/kill/reason")" "step 01-one: its sandbox ended: killed by user"
 is "was not tried again" "$(ls "$S" | grep -c '^kill-')" 1
 
 for n in stillkill stilldel; do
@@ -127,7 +127,7 @@ murder "$(box dies 02-two)"
 soon 40 sh -c "[ \"\$(grep -c '^at dies-two' '$R/dies/messages')\" = 2 ]" || bad "not tried again"
 murder "$(box dies 02-two)"
 is "not a third time" "$(run_done dies)" failed
-like "says why" "$(cat "$R/dies/reason")" "ended under the step"
+like "says why" "$(cat "$R/dies/reason")" "step 02-two: its sandbox ended"
 
 # ---- restart ----
 

@@ -127,6 +127,7 @@ is "all go on" "$(cat "$R"/try-[123]/steps/03-after/output | sort -u)" after
 is "the chosen one is offered" "$(cat "$R/try-2/pr/status")" created
 is "the others aren't" "$(cat "$R"/try-[13]/pr/status | sort -u)" skipped
 is "and why" "$(jq -r .pr.reason "$R/try-1/info.json")" "the judge chose try-2"
+is "and in pr/" "$(cat "$R/try-1/pr/reason")" "the judge chose try-2"
 is "attempts" "$(awk -F'\t' '$2 == "try-2" { print $3, $5 }' "$R/attempts")" \
     "completed courier/try-2"
 

@@ -56,7 +56,7 @@ static void readme_names_every_file(void **state)
     AUTO_BUF struct buf b = {0};
 
     (void)state;
-    tree_readme(&b, "somebody");
+    tree_readme(&b, "/mnt/a b", "somebody");
     for (int i = 1; i < row_count(); i++) {
         const struct row *r = row_at(i);
 
@@ -65,6 +65,7 @@ static void readme_names_every_file(void **state)
     }
     assert_null(strstr(b.p, "templates"));
     assert_non_null(strstr(b.p, "somebody"));
+    assert_non_null(strstr(b.p, "P='/mnt/a b'/projects/web\n"));
 }
 
 static void modes(void **state)
