@@ -14,7 +14,7 @@ like 'the host' "$("$BIN/courier-sandboxd" --version)" '^courier-sandboxd [0-9.]
 is 'columns' "$(grep -cE '^.{80,}' <<<"$help")" 0
 "$BIN/courierfs" >"$T/o" 2>"$T/e"
 is 'no mount point' "$?" 2
-like 'usage' "$(cat "$T/e")" '^Usage: '
+is 'in a sentence' "$(cat "$T/e")" 'courierfs: no mount point was given, see --help'
 is 'on stderr only' "$(cat "$T/o")" ''
 "$BIN/courierfs" --bogus "$M" >"$T/o" 2>"$T/e"
 is 'unknown option' "$?" 2
