@@ -449,8 +449,7 @@ static char *error_words(struct output *o)
     if (!b.n)
         buf_adds(&b, "failed");
     /* the shell's own words and code for a program that isn't there */
-    if (o->code == 127 && o->format != FORMAT_TEXT &&
-        strstr(b.p, "not found"))
+    if (o->code == 127 && o->format != FORMAT_TEXT && strstr(b.p, "not found"))
         buf_adds(&b, " (no such program in the sandbox: set template, or "
                      "local_path in the root's config)");
     if (o->fault == AGENT_FAULT_KEY) {

@@ -21,7 +21,8 @@ static int busy(const struct sandbox *s, struct err *e)
         return err_set(e, EBUSY, "'%s' is in the trash: restore it first",
                        s->name);
     if (ended(s))
-        return err_set(e, EBUSY, "'%s' is %s: it has ended", s->name, s->status);
+        return err_set(e, EBUSY, "'%s' is %s: it has ended", s->name,
+                       s->status);
     if (*s->ending)
         return err_set(e, EBUSY, "'%s' is being ended", s->name);
     if (sandbox_is(s, "paused"))
