@@ -97,7 +97,7 @@ for n in stillkill stilldel; do becomes $n paused; done
 wr "$S/$(box stillkill 01-one)/ctl" 'kill
 ' >/dev/null
 is "kill of a paused run's sandbox" "$(run_done stillkill)" failed
-like "says why" "$(cat "$R/stillkill/reason")" "ended under the step: killed by user"
+like "says why" "$(cat "$R/stillkill/reason")" "its sandbox ended: killed by user"
 yes "deletion of one" rmdir "$S/$(box stilldel 01-one)"
 is "fails, too" "$(run_done stilldel)" failed
 like "says why" "$(cat "$R/stilldel/reason")" "it was deleted"
