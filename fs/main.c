@@ -8,7 +8,9 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -406,6 +408,30 @@ static char *self_dir(void)
     return p ? p : xstrdup("/usr/local/bin");
 }
 
+/* whoever started us with a socket for it (systemd, Type=notify) hears that
+ * the tree answers */
+static void tell_manager(void)
+{
+    static const char ready[] = "READY=1";
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    size_t n = path ? strlen(path) : 0;
+    int fd;
+
+    if (!n || n >= sizeof(to.sun_path))
+        return;
+    memcpy(to.sun_path, path, n);
+    if (*path == '@') /* no file: a name of the kernel's */
+        to.sun_path[0] = 0;
+    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    if (sendto(fd, ready, sizeof(ready) - 1, 0, (struct sockaddr *)&to,
+               (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0)
+        log_msg(LOG_WARN, "NOTIFY_SOCKET: %s", strerror(errno));
+    close(fd);
+}
+
 static void say_started(void)
 {
     AUTO_FREE char *backend = courier_backend_words(fs.c);
@@ -417,6 +443,7 @@ static void say_started(void)
                                         "bits (allow_other)"
                                       : "");
     tell(true, line);
+    tell_manager();
     log_msg(LOG_INFO, "%s", line);
 }
 

@@ -28,11 +28,23 @@ void mount_detach(const char *dir)
     posix_spawn_file_actions_destroy(&fa);
 }
 
+/* can mkdir -p make it? */
+static bool can_make(const char *dir)
+{
+    AUTO_FREE char *p = xstrdup(dir);
+    char *up = p;
+
+    do
+        up = dirname(up);
+    while (access(up, F_OK) && strcmp(up, ".") && strcmp(up, "/"));
+    return !access(up, W_OK | X_OK);
+}
+
 static int missing(const char *dir, struct err *e)
 {
     struct passwd *pw = getpwuid(geteuid());
 
-    if (geteuid() && pw)
+    if (!can_make(dir) && pw)
         return err_set(e, ENOENT,
                        "the mount point %s does not exist; make "
                        "it with: sudo install -d -o %s %s",

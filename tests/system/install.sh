@@ -49,11 +49,20 @@ no 'no host on the PATH' command -v courier-sandboxd
 echo 'shutdown all' >"$M/ctl"
 soon 20 sh -c "! mountpoint -q $M" || bad 'it does not end'
 
-# the unit's command: in the foreground, ended by SIGTERM
-"$dest$prefix/bin/courierfs" -f --data "$D" "$M" >"$T/fore" 2>&1 &
+# the unit's command: in the foreground, tells when it is there, ended by SIGTERM
+python3 -c '
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+s.settimeout(30)
+print(s.recv(100).decode())
+' "$T/notify" >"$T/told" &
+soon 10 test -S "$T/notify" || bad 'no socket'
+NOTIFY_SOCKET=$T/notify "$dest$prefix/bin/courierfs" -f --data "$D" "$M" >"$T/fore" 2>&1 &
 fore=$!
 soon 20 test -s "$M/status" || bad 'not mounted in the foreground'
 like 'says so' "$(cat "$T/fore")" "mounted on $M"
+soon 10 grep -qx READY=1 "$T/told" || bad 'systemd is not told'
 is 'its pid' "$(pid)" "$fore"
 kill $fore
 wait $fore

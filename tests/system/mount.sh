@@ -18,7 +18,7 @@ fails() {
 }
 
 ### the mount point
-fails "missing" "$T/nothing" --data "$D" "$T/nothing"
+fails "missing" "make it with: mkdir -p $T/nothing/x$" --data "$D" "$T/nothing/x"
 echo x >"$T/file"
 fails "a file" "directory" --data "$D" "$T/file"
 mkdir "$T/full" && echo x >"$T/full/somebody-wrote-this"
