@@ -62,6 +62,30 @@ for f in "$root"/README.md "$root"/docs/*.md; do
     done
 done
 
+# what is linked within a document is there; every document is in README.md
+anchors() { sed -n 's/^#\{1,4\} //p' "$1" | tr A-Z a-z | tr -d '`.,:;?!()/<>'"'" | tr ' ' '-'; }
+for f in "$root"/docs/*.md; do
+    yes "README.md names ${f##*/}" grep -q "(docs/${f##*/})" "$root/README.md"
+done
+for f in "$root"/README.md "$root"/docs/*.md; do
+    for l in $(grep -oE '\]\([^):]*#[^)]+' "$f" | cut -c3-); do
+        to=${l%%#*}
+        [ -n "$to" ] && to=$(dirname "$f")/$to || to=$f
+        yes "${f##*/}: $l is there" grep -qx -- "${l#*#}" <<<"$(anchors "$to")"
+    done
+done
+# the tables of the record, and the sources that are named
+schema=$(cat "$root"/backend/engine/schema.c "$root"/backend/store/store.c)
+for t in $(grep -oE 'CREATE TABLE [a-z_]+' <<<"$schema" | awk '{ print $3 }' | sort -u); do
+    yes "schema.md tells of $t" grep -q "\`$t\`" "$root/docs/schema.md"
+done
+for f in $(grep -oE '`[a-z]+/[a-z_./]+`' "$root/docs/architecture.md" | tr -d '`'); do
+    yes "architecture.md: $f" test -e "$root/$f" -o -e "$root/backend/$f"
+done
+for f in $(sed -n '/^ \* engine:/,/^ \*\//p' "$root/backend/engine/engine.h" | grep -oE '[a-z]+\.c'); do
+    yes "engine.h: $f" test -e "$root/backend/engine/$f"
+done
+
 # ---- completion ----
 # comp WORD...: what bash offers for the last of them
 comp() {

@@ -142,6 +142,18 @@ after_a_wish_designed_checked_done_again_until_it_passes() {
     like 'out' "$out" '^completed'
     like 'progress' "$out" 'step 2/2'
 }
+before_done_again_until_the_tests_pass() {
+    printf 'test:\n\t@test -e again || { touch again; echo red; exit 1; }\n' >Makefile
+    git commit -qam test
+    git push -q "$repo" main
+    echo "repo = $repo" >"$P/config"
+}
+after_done_again_until_the_tests_pass() {
+    nothing_wrong
+    is 'out' "$out" completed
+    like 'the second time' "$(cat "$P/runs/logout/progress")" 'round 2/5'
+    like 'it was told why' "$(cat "$P/runs/logout/steps/02-test/feedback")" red
+}
 
 # ---- wait ----
 before_for_one() { agent fix 'Fix it'; }
@@ -301,8 +313,8 @@ after_by_project_and_service_in_sql() {
     nothing_wrong
     like 'out' "$out" "${P##*/}.local.0"
 }
-before_the_dearest_ones_that_live() { fix; }
-after_the_dearest_ones_that_live() { nothing_wrong; like 'out' "$out" 'fix|running'; }
+before_the_five_that_cost_most() { fix; }
+after_the_five_that_cost_most() { nothing_wrong; like 'out' "$out" 'fix|running'; }
 after_stop_at_five_dollars() {
     nothing_wrong
     mkdir "$S/x"
@@ -464,6 +476,8 @@ after_more_time() {
 before_over_lunch() { fix_runs; }
 after_over_lunch() { nothing_wrong; is 'out' "$out" "paused
 running"; }
+before_off_for_the_night_on_in_the_morning() { fix_runs; }
+after_off_for_the_night_on_in_the_morning() { nothing_wrong; is 'out' "$out" paused; }
 before_end_one_its_work_saved_first() { with_repo; }
 after_end_one_its_work_saved_first() {
     nothing_wrong
