@@ -4,6 +4,7 @@
  */
 #include <fcntl.h>
 #include <getopt.h>
+#include <malloc.h>
 #include <pwd.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -388,6 +389,15 @@ static void harden(void)
     prctl(PR_SET_DUMPABLE, 0);
 }
 
+/* what a large output took for a moment goes back to the system when it is
+ * freed: glibc would keep ever larger pieces for the next one */
+static void keep_memory_small(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    mallopt(M_TRIM_THRESHOLD, 1 << 20);
+    mallopt(M_ARENA_MAX, 4);
+}
+
 static void raise_files(void)
 {
     struct rlimit rl;
@@ -600,6 +610,7 @@ int main(int argc, char **argv)
     if (r)
         return r - 1;
     harden();
+    keep_memory_small();
     log_setup();
     raise_files();
     if (args.rotate_key)

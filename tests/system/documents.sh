@@ -133,4 +133,4 @@ os.chdir(P + "/home")
 print(call(os.rename, n, n + "d" * 50), os.path.isdir(n + "/" + n), call(os.rename, n, "d"), os.path.isdir("d/" + n))')" \
     $'ENAMETOOLONG 19\nENAMETOOLONG True OK True'
 yes "goes as a whole" rm -r "$P/home/d"
-is "no scratch is left" "$(ls -A "$P" "$P/home" | grep -E '\.(tmp|new)$')" ""
+is "no scratch is left" "$(find "$P" -maxdepth 2 \( -name "*.tmp" -o -name "*.new" \))" ""
