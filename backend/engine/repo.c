@@ -346,24 +346,34 @@ static int run_logged(struct courier *c, struct sandbox *s,
     return rc;
 }
 
-/* a path that only its owner may read: the sandbox's user is another */
-static const char *closed_path(const struct repo *r)
+/* what of a repository only its owner may read; owned, or NULL */
+static char *closed_part(const char *dir)
 {
     static const char *const parts[] = {
         "", "/.git", "/HEAD", "/.git/HEAD", "/objects", "/.git/objects"};
     struct stat st;
 
-    for (size_t i = 0; r->path && i < ARRAY_LEN(parts); i++) {
-        AUTO_FREE char *at = xasprintf("%s%s", git_path(r->url), parts[i]);
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        char *at = xasprintf("%s%s", dir, parts[i]);
         mode_t need = S_IROTH;
 
-        if (stat(at, &st) < 0)
-            continue;
-        need |= S_ISDIR(st.st_mode) ? S_IXOTH : 0;
-        if ((st.st_mode & need) != need)
-            return parts[i];
+        if (stat(at, &st) == 0) {
+            need |= S_ISDIR(st.st_mode) ? S_IXOTH : 0;
+            if ((st.st_mode & need) != need)
+                return at;
+        }
+        free(at);
     }
     return NULL;
+}
+
+/* the sandbox's user is another than its owner */
+static char *closed_path(const struct repo *r)
+{
+    AUTO_FREE char *common = r->path ? git_common_dir(r->url) : NULL;
+    char *at = r->path ? closed_part(git_path(r->url)) : NULL;
+
+    return at || !common ? at : closed_part(common);
 }
 
 /* may it go better the next time? */
@@ -382,7 +392,8 @@ static bool passing(const char *words)
 static int clone_failed(const struct repo *r, struct buf *said, struct err *e)
 {
     AUTO_BUF struct buf why = {0};
-    const char *closed = closed_path(r), *tail;
+    const char *lacks = r->path ? git_path_lacks(r->url) : NULL, *tail;
+    AUTO_FREE char *closed = closed_path(r);
 
     while (said->n && said->p[said->n - 1] == '\n')
         said->p[--said->n] = 0;
@@ -391,8 +402,11 @@ static int clone_failed(const struct repo *r, struct buf *said, struct err *e)
     if (closed && geteuid() == 0)
         return err_set(e, EINVAL,
                        "the repository can't be cloned: the sandbox's user "
-                       "may not read %s%s (chmod -R o+rX lets it)",
-                       git_path(r->url), closed);
+                       "may not read %s (chmod -R o+rX lets it)",
+                       closed);
+    if (lacks)
+        return err_set(e, EINVAL, "the repository can't be cloned: %s; %s",
+                       lacks, buf_str(&why));
     return err_set(e, passing(tail) ? EPROTO : EINVAL,
                    "the repository can't be cloned: %s", buf_str(&why));
 }
@@ -509,8 +523,9 @@ int repo_setup(struct courier *c, struct sandbox *s,
                      "can't see: give a URL");
     if (rc == 0) {
         rc = choose_names(c, s, &r, e);
-        /* these are words about the VM and its provider to the caller */
-        if ((rc == -ENOENT || rc == -EACCES) && e)
+        /* these are words about the VM and its provider to the caller; and a
+         * path that can't be read now won't be later */
+        if ((rc == -ENOENT || rc == -EACCES || (rc == -EIO && r.path)) && e)
             rc = -(e->code = EINVAL);
     }
     n = (struct names){s->id, r.branch, r.base};

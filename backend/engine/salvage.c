@@ -328,8 +328,10 @@ static int run_save(struct save *v, struct e2b_result *res, struct err *e)
 {
     AUTO_FREE char *message =
         xasprintf("courier: work of sandbox %s", v->s->name);
-    /* a branch that is gone after its merge is to stay so */
-    bool fresh = v->how & WORK_END && strcmp(v->s->pr_status, "merged");
+    /* a branch that is gone after its merge is to stay so; to a path all is
+     * brought each time */
+    bool fresh =
+        v->how & WORK_END && !v->r->path && strcmp(v->s->pr_status, "merged");
     AUTO_FREE char *script =
         git_script_save(HOME_DIR, v->r->branch, v->r->meant, message,
                         v->how & WORK_PUSH, fresh);

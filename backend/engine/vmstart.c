@@ -127,7 +127,7 @@ static void spec_meta(struct spec *sp, const char *name, const char *value)
 
 static char *bind_json(struct db *d, const struct sandbox *s)
 {
-    AUTO_FREE char *repo = config_value(d, s, "repo", NULL);
+    AUTO_FREE char *repo = config_value(d, s, "repo", NULL), *common = NULL;
     json_t *a;
     char *out;
 
@@ -135,6 +135,9 @@ static char *bind_json(struct db *d, const struct sandbox *s)
         return NULL;
     a = json_array();
     json_array_append_new(a, json_string(git_path(repo)));
+    common = git_common_dir(repo);
+    if (common)
+        json_array_append_new(a, json_string(common));
     out = json_dumps(a, JSON_COMPACT);
     json_decref(a);
     return out;

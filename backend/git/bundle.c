@@ -333,10 +333,23 @@ static bool head_is(git_repository *r, const char *ref)
     return is;
 }
 
+/* the tree beside which the linked ones are */
+static bool main_has(git_repository *r, const char *ref)
+{
+    git_repository *all = NULL;
+    bool is = git_repository_is_worktree(r) &&
+              !git_repository_open(&all, git_repository_commondir(r)) &&
+              !git_repository_is_bare(all) && head_is(all, ref);
+
+    git_repository_free(all);
+    return is;
+}
+
 static bool checked_out(git_repository *r, const char *ref)
 {
     git_strarray trees = {0};
-    bool is = !git_repository_is_bare(r) && head_is(r, ref);
+    bool is =
+        (!git_repository_is_bare(r) && head_is(r, ref)) || main_has(r, ref);
 
     if (!git_worktree_list(&trees, r)) {
         for (size_t i = 0; i < trees.count && !is; i++) {
@@ -386,7 +399,7 @@ static int check_forward(struct intake *t, git_oid *old, bool *has,
         return err_set(e, EBUSY, "branch %s is checked out there", t->branch);
     if (!*has)
         return 0;
-    rc = git_graph_descendant_of(t->repo, &t->tip, old);
+    rc = git_descends(t->repo, &t->tip, old);
     if (rc < 0)
         return lib_err(e, rc, "branch %s", t->branch);
     return rc ? 0

@@ -102,7 +102,24 @@ static int check_tree(struct check *c, const git_oid *id, int depth)
     return r;
 }
 
-static int check_commit(struct check *c, const git_oid *id)
+/* ---- commits, each once; what a shallow repository lacks is its end ---- */
+
+struct todo {
+    git_oid *v;
+    size_t n, cap;
+};
+
+static void todo_add(struct todo *t, const git_oid *id)
+{
+    if (t->n == t->cap) {
+        t->cap = t->cap ? t->cap * 2 : 64;
+        t->v = xrealloc(t->v, t->cap * sizeof(*t->v));
+    }
+    t->v[t->n++] = *id;
+}
+
+/* its tree is there, and so are its parents: those are looked at then */
+static int check_commit(struct check *c, const git_oid *id, struct todo *t)
 {
     git2_commit *commit;
     int r = 0;
@@ -112,9 +129,14 @@ static int check_commit(struct check *c, const git_oid *id)
     if (git_commit_lookup(&commit, c->repo, id))
         return missing(c, "commit", id);
     r = check_tree(c, git_commit_tree_id(commit), 0);
-    for (unsigned i = 0; i < git_commit_parentcount(commit) && !r; i++)
-        if (!git_odb_exists(c->odb, git_commit_parent_id(commit, i)))
-            r = missing(c, "commit", git_commit_parent_id(commit, i));
+    for (unsigned i = 0; i < git_commit_parentcount(commit) && !r; i++) {
+        const git_oid *parent = git_commit_parent_id(commit, i);
+
+        if (!git_odb_exists(c->odb, parent))
+            r = missing(c, "commit", parent);
+        else if (seen_add(&c->seen, parent))
+            todo_add(t, parent);
+    }
     git_commit_free(commit);
     return r;
 }
@@ -123,27 +145,79 @@ int git_connected(git_repository *repo, git_odb *old, const git_oid *tip,
                   struct err *e)
 {
     struct check c = {.repo = repo, .old = old, .e = e};
-    git_revwalk *w = NULL;
-    git_oid id;
-    int rc, r = 0;
+    struct todo t = {0};
+    int r = 0;
 
     if (git_oid_is_zero(tip) || git_repository_odb(&c.odb, repo))
         return missing(&c, "commit", tip);
-    rc = git_revwalk_new(&w, repo);
-    if (!rc)
-        rc = git_revwalk_push(w, tip);
-    if (!rc)
-        rc = git_revwalk_hide_glob(w, "refs/*");
-    while (!rc && !r) {
-        rc = git_revwalk_next(&id, w);
-        if (!rc)
-            r = check_commit(&c, &id);
+    seen_add(&c.seen, tip);
+    todo_add(&t, tip);
+    while (t.n && !r) {
+        git_oid id = t.v[--t.n];
+
+        r = check_commit(&c, &id, &t);
     }
-    if (!r && rc != GIT_ITEROVER)
-        r = missing(&c, "commit", tip);
-    git_revwalk_free(w);
+    free(t.v);
     git_odb_free(c.odb);
     free(c.seen.v);
     git_error_clear();
     return r;
+}
+
+/* those from tip that were not seen, each with its first parent after it;
+ * fills out up to max, NULL: only sees them. Ends at wanted */
+static size_t walk(git_repository *repo, struct seen *seen, const git_oid *tip,
+                   const git_oid *wanted, git_oid *out, size_t max)
+{
+    struct todo t = {0};
+    size_t n = 0;
+    bool found = false;
+
+    if (seen_add(seen, tip))
+        todo_add(&t, tip);
+    while (t.n && !found && n < max) {
+        git_oid id = t.v[--t.n];
+        git2_commit *commit;
+
+        found = wanted && git_oid_equal(&id, wanted);
+        if (git_commit_lookup(&commit, repo, &id))
+            continue; /* beyond what a shallow repository has */
+        if (out)
+            out[n] = id;
+        n++;
+        for (unsigned i = git_commit_parentcount(commit); i--;)
+            if (!git_oid_is_zero(git_commit_parent_id(commit, i)) &&
+                seen_add(seen, git_commit_parent_id(commit, i)))
+                todo_add(&t, git_commit_parent_id(commit, i));
+        git_commit_free(commit);
+    }
+    free(t.v);
+    git_error_clear();
+    return wanted ? found : n;
+}
+
+size_t git_beyond(git_repository *repo, const git_oid *tip,
+                  const git_oid *base, git_oid *out, size_t max)
+{
+    struct seen seen = {0};
+    size_t n;
+
+    walk(repo, &seen, base, NULL, NULL, SIZE_MAX);
+    n = walk(repo, &seen, tip, NULL, out, max);
+    free(seen.v);
+    return n;
+}
+
+int git_descends(git_repository *repo, const git_oid *tip,
+                 const git_oid *ancestor)
+{
+    struct seen seen = {0};
+    size_t found;
+
+    if (git_repository_is_shallow(repo) != 1)
+        return git_oid_equal(tip, ancestor) ||
+               git_graph_descendant_of(repo, tip, ancestor);
+    found = walk(repo, &seen, tip, ancestor, NULL, SIZE_MAX);
+    free(seen.v);
+    return found != 0;
 }

@@ -29,6 +29,11 @@ int git_branch_check(const char *name, struct err *e);
 bool git_is_path(const char *repo); /* a path of this machine (or file://) */
 /* the local path of such a repo; points into repo */
 const char *git_path(const char *repo);
+/* of a linked work tree: the repository that it belongs to, if that knows it;
+ * else NULL; owned. It must be seen where the work tree is cloned from. */
+char *git_common_dir(const char *repo);
+/* why a clone of that path may fail where only it is seen; static, or NULL */
+const char *git_path_lacks(const char *repo);
 int git_repo_check(const char *repo, struct err *e); /* scheme and shape */
 /* https://github.com/o/r(.git) or git@github.com:o/r -> host, owner, name */
 int git_forge_parts(const char *repo, char **host, char **owner, char **name);

@@ -1,5 +1,5 @@
 /* history: the commits and the diff of a branch against its base */
-#include "git/lib.h"
+#include "git/connected.h"
 #include "base/text.h"
 
 #define FILE_DIFF_MAX (2 << 20) /* a larger file counts as binary */
@@ -33,13 +33,29 @@ static void commits_add(struct git_commits *c, git_repository *r,
     git_commit_free(commit);
 }
 
+static void walk_shallow(git_repository *r, const git_oid *tip,
+                         const git_oid *base, size_t max,
+                         struct git_commits *out)
+{
+    AUTO_FREE git_oid *ids = xmalloc((max + 1) * sizeof(*ids));
+    size_t n = git_beyond(r, tip, base, ids, max);
+
+    for (size_t i = 0; i < n; i++)
+        commits_add(out, r, &ids[i]);
+}
+
 static int walk(git_repository *r, const git_oid *tip, const git_oid *base,
                 size_t max, struct git_commits *out)
 {
     git_revwalk *w;
     git_oid id;
-    int rc = git_revwalk_new(&w, r);
+    int rc;
 
+    if (git_repository_is_shallow(r) == 1) {
+        walk_shallow(r, tip, base, max, out);
+        return 0;
+    }
+    rc = git_revwalk_new(&w, r);
     if (rc)
         return rc;
     git_revwalk_sorting(w, GIT_SORT_TOPOLOGICAL | GIT_SORT_TIME);
@@ -141,6 +157,19 @@ static int tree_of(git_repository *r, const git_oid *id, git_tree **out)
     return rc;
 }
 
+/* where the branch left its base; GIT_ENOTFOUND: they have nothing in common
+ */
+static int parting(git_repository *r, const git_oid *tip,
+                   const git_oid *bottom, git_oid *out)
+{
+    if (git_repository_is_shallow(r) == 1 &&
+        git_descends(r, tip, bottom) == 1) {
+        *out = *bottom;
+        return 0;
+    }
+    return git_merge_base(out, r, tip, bottom);
+}
+
 static int print_diff(git_repository *r, const git_oid *from,
                       const git_oid *to, struct printer *p)
 {
@@ -176,7 +205,7 @@ int git_diff(const char *cache_dir, const char *repo, const char *branch,
     (void)held;
     if (rc)
         return rc;
-    rc = git_merge_base(&common, r, &tip, &bottom);
+    rc = parting(r, &tip, &bottom, &common);
     if (!rc || rc == GIT_ENOTFOUND)
         rc = print_diff(r, rc ? NULL : &common, &tip, &p);
     if (out->n >= p.end) {

@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <curl/curl.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
@@ -79,6 +80,76 @@ int lib_open(const char *path, git_repository **out, struct err *e)
     if (rc)
         return lib_err(e, rc, "%s can't be opened", path);
     return 0;
+}
+
+/* the line of a small file, with what is before it; owned, or NULL */
+static char *one_line(const char *path, const char *before)
+{
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char text[4096];
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    size_t skip = strlen(before);
+
+    if (n <= 0)
+        return NULL;
+    text[n] = 0;
+    text[strcspn(text, "\n")] = 0;
+    return strncmp(text, before, skip) ? NULL : xstrdup(text + skip);
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+/* PATH/.git says where it is kept, and that says whose it is: a directory
+ * that merely names somebody else's repository isn't one of its work trees */
+char *git_common_dir(const char *repo)
+{
+    AUTO_FREE char *link = xasprintf("%s/.git", git_path(repo));
+    AUTO_FREE char *kept = one_line(link, "gitdir: ");
+    AUTO_FREE char *back = NULL, *own = NULL, *up = NULL, *common = NULL;
+    char *real;
+
+    if (!kept || *kept != '/')
+        return NULL;
+    back = xasprintf("%s/gitdir", kept);
+    own = one_line(back, "");
+    up = xasprintf("%s/commondir", kept);
+    common = one_line(up, "");
+    if (!own || !same_file(own, link) || !common)
+        return NULL;
+    if (*common != '/') {
+        AUTO_FREE char *rel = common;
+
+        common = xasprintf("%s/%s", kept, rel);
+    }
+    real = realpath(common, NULL);
+    return real;
+}
+
+const char *git_path_lacks(const char *repo)
+{
+    static const char *const at[] = {"objects", ".git/objects"};
+    AUTO_FREE char *link = xasprintf("%s/.git", git_path(repo));
+    AUTO_FREE char *common = git_common_dir(repo);
+    struct stat st;
+
+    if (!common && !stat(link, &st) && S_ISREG(st.st_mode))
+        return "its .git is kept where the sandbox sees nothing";
+    for (size_t i = 0; i < ARRAY_LEN(at); i++) {
+        AUTO_FREE char *file =
+            xasprintf("%s/%s/info/alternates", git_path(repo), at[i]);
+
+        if (!stat(file, &st) && st.st_size > 0)
+            return "it borrows objects from where the sandbox sees nothing "
+                   "(objects/info/alternates): local_bind can show them, git "
+                   "repack -a -d makes it whole";
+    }
+    return NULL;
 }
 
 void lib_owner_enter(const char *path, struct lib_owner *o)

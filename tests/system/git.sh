@@ -139,6 +139,45 @@ is 'the box can only read it' \
 no 'nothing was written' test -e "$T/tree/evil"
 ctl tree kill >/dev/null
 
+# ---- a linked work tree, a shallow clone; what can't be cloned says why ----
+for n in 1 2; do
+    git -C "$T/tree" -c user.name=x -c user.email=x@x commit -q \
+        --allow-empty -m "more $n"
+done
+git -C "$T/tree" worktree add -q "$T/linked" -b side
+git clone -q --depth=1 "file://$T/tree" "$T/shallow"
+git clone -q -s "$T/tree" "$T/borrows"
+git init -q --object-format=sha256 "$T/sha256"
+mkdir "$T/fake"
+cp "$T/linked/.git" "$T/fake"
+sed -i 's/linked$/other/' "$T/fake/.git"
+make linked repo="$T/linked"
+make shallow repo="$T/shallow"
+make borrows repo="$T/borrows"
+make sha256 repo="$T/sha256"
+make fake repo="$T/fake"
+up linked >/dev/null
+up shallow >/dev/null
+ask linked 'git log --format=%s | head -n 1; echo 1 >l' >/dev/null
+like 'a linked work tree is cloned' "$(cat "$S/linked/messages")" '^more 2'
+like 'and the work comes back' "$(kill_ linked)" 'pushed courier/linked'
+is 'to its repository' "$(git -C "$T/tree" show courier/linked:l)" 1
+is 'what it begins from' "$(jq -r .git.base "$S/linked/info.json")" side
+ask shallow 'echo 1 >l' >/dev/null
+ask shallow 'echo 2 >l' >/dev/null
+like 'a shallow clone takes it, too' "$(kill_ shallow)" 'pushed courier/shallow'
+is 'all of it' "$(git -C "$T/shallow" show courier/shallow:l)" 2
+like 'and its diff is of the work' "$(cat "$S/shallow/diff")" '^\+2'
+unlike 'only' "$(cat "$S/shallow/diff")" 'b/a$'
+is 'borrowed objects' "$(ended borrows)" error
+like 'say so' "$(cat "$S/borrows/error")" 'local_bind can show them'
+is 'a format that is not known' "$(ended sha256)" error
+like 'says so at once' "$(cat "$S/sha256/error")" 'objectformat'
+is 'a .git that names what is not its own' "$(ended fake)" error
+for n in linked shallow; do
+    git -C "$T/tree" worktree remove --force "$T/$n" 2>/dev/null
+done
+
 # ---- setup ----
 printf 'A=from-env\n' >"$P/env"
 make set 'setup="echo got $A >made; echo said; echo err >&2"'

@@ -77,6 +77,78 @@ static void refused(void **state)
     no_rubbish();
 }
 
+/* a repository that has only the last commits of its own */
+static void shallow(void **state)
+{
+    AUTO_FREE char *r = at("r");
+    AUTO_BUF struct buf d = {0};
+    struct git_commits c;
+    struct err e;
+
+    (void)state;
+    SH("git init -q all && cd all && for i in 1 2 3; do echo $i >a && "
+       "git add . && git commit -qm $i; done");
+    SH("git clone -q --depth=1 file://$PWD/all r && git clone -q r vm 2>&1 && "
+       "cd vm && git checkout -qb courier/x && echo two >b && git add . && "
+       "git commit -qm second && "
+       "git bundle create -q ../b courier/x ^origin/main");
+    apply(0, "courier/x", NULL);
+    SH("cd vm && echo 3 >b && git commit -qam third && "
+       "git bundle create -q ../b courier/x ^origin/main");
+    apply(0, "courier/x", NULL);
+    check_sh("third", "git -C r log -1 --format=%s courier/x");
+    assert_int_equal(git_log(r, r, "courier/x", "main", 9, &c, &e), 0);
+    assert_int_equal(c.n, 2);
+    assert_string_equal(c.v[0].subject, "third");
+    git_commits_clear(&c);
+    assert_int_equal(git_diff(r, r, "courier/x", "main", 4096, &d, &e), 0);
+    assert_non_null(strstr(d.p, "+3\n"));
+    assert_null(strstr(d.p, "b/a")); /* what the branch has not touched */
+    SH("cd vm && git commit -q --amend -m other && "
+       "git bundle create -q ../b courier/x ^origin/main");
+    apply(-EEXIST, "courier/x", "has commits");
+    no_rubbish();
+}
+
+/* of a linked work tree: its branch, and that of the main one, stay */
+static void linked(void **state)
+{
+    AUTO_FREE char *r = at("r"), *wt = at("wt"), *b = at("b");
+    AUTO_FREE char *dir = NULL;
+    struct git_refs refs;
+    struct err e;
+
+    (void)state;
+    base_repo();
+    SH("git -C r worktree add -q ../wt -b side");
+    assert_int_equal(git_ls_remote(wt, NULL, &refs, &e), 0);
+    assert_string_equal(refs.head, "side");
+    git_refs_clear(&refs);
+    assert_int_equal(git_bundle_apply(b, wt, "courier/x", NULL, &e), 0);
+    check_sh("second", "git -C r log -1 --format=%s courier/x");
+    SH("cd vm && git checkout -qB main && echo 9 >a && git commit -qam nine "
+       "&& git bundle create -q ../b main ^origin/main");
+    assert_int_equal(git_bundle_apply(b, wt, "main", NULL, &e), -EBUSY);
+    SH("cd vm && git checkout -qB side && "
+       "git bundle create -q ../b side ^origin/main");
+    assert_int_equal(git_bundle_apply(b, wt, "side", NULL, &e), -EBUSY);
+    dir = git_common_dir(wt);
+    {
+        AUTO_FREE char *want = at("r/.git");
+
+        assert_string_equal(dir, want);
+    }
+    assert_null(git_common_dir(r));
+    /* who only says that he belongs to a repository shows nothing of it */
+    SH("mkdir evil && cp wt/.git evil/");
+    {
+        AUTO_FREE char *evil = at("evil");
+
+        assert_null(git_common_dir(evil));
+    }
+    no_rubbish();
+}
+
 static void prerequisite_missing(void **state)
 {
     (void)state;
@@ -234,9 +306,10 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, tmp_setup, tmp_teardown)
     const struct CMUnitTest tests[] = {
-        T(taken_in),    T(refused),     T(prerequisite_missing),
-        T(damaged),     T(unconnected), T(bomb),
-        T(other_owner), T(by_path),     T(user),
+        T(taken_in),    T(refused), T(prerequisite_missing),
+        T(shallow),     T(linked),  T(damaged),
+        T(unconnected), T(bomb),    T(other_owner),
+        T(by_path),     T(user),
     };
     int r;
 
