@@ -380,6 +380,20 @@ static int settle_all(struct save *v, char *rest, struct err *e)
     return rc;
 }
 
+/* nothing was left to be pushed: turns did that, and an end tells the same */
+static void say_where(struct save *v)
+{
+    AUTO_FREE char *cache = repo_cache(v->g.c);
+    struct git_commits log = {0};
+
+    if (v->r->base &&
+        git_log(cache, v->r->url, v->r->branch, v->r->base, 1, &log, NULL) ==
+            0 &&
+        log.n)
+        say(v, "pushed %s %.12s", v->r->branch, log.v[0].sha);
+    git_commits_clear(&log);
+}
+
 int work_save(struct courier *c, struct sandbox *s, const struct e2b_target *t,
               struct e2b_cancel *cancel, int how, struct buf *words,
               bool *saved, struct err *e)
@@ -411,7 +425,7 @@ int work_save(struct courier *c, struct sandbox *s, const struct e2b_target *t,
         if (d < 0 && d != -ENOENT)
             repo_log(c, s->id, "# diff: %s\n", why.text);
         if (d == 0 && !words->n && (how & WORK_END))
-            say(&v, "the work is on %s", r.branch);
+            say_where(&v);
     }
     if (rc < 0 && !words->n)
         repo_log(c, s->id, "# save: %s\n", e ? e->text : strerror(-rc));
