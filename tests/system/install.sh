@@ -75,7 +75,7 @@ is 'nothing is left' "$(tree)" ''
 
 # ---- into the home of a user: the data directory is ~/.local/share/courier,
 # and is not touched by an installation ----
-dest= prefix=$T/home/.local
+dest='' prefix=$T/home/.local
 data=$prefix/share/courier
 install -d -m 700 "$data"
 touch "$data/courier.db"
