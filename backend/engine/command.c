@@ -558,6 +558,14 @@ static int shutdown_verb(struct cmd *m, const struct args *a, struct tx *tx,
     return 0;
 }
 
+/* a body of a sandbox's ctl is a message's or a command's */
+static bool is_exec(const struct cmd *m)
+{
+    const char *p = m->line + strspn(m->line, " \t");
+
+    return m->which == CTL_SANDBOX && !strncmp(p, "exec", 4);
+}
+
 /* the number under which the command just given is shown in exec/ */
 static char *exec_newest(struct db *d, int64_t sandbox)
 {
@@ -716,7 +724,7 @@ static int begin_line(struct tx *tx, struct cmd *m, struct err *e)
     else if (r == 0 && !strcmp(a.words[0], "message"))
         r = tx_message(tx, m->c, m->o.id, "", 0, "open", &made, e);
     else if (r == 0)
-        r = exec_may(tx->db, m->o.id, e);
+        r = tx_exec_reserve(tx, m->o.id, &made, e);
     args_clear(&a);
     if (r < 0)
         return r;
@@ -784,8 +792,17 @@ static void drop_made(struct tx *tx, struct cmd *m, int64_t made)
         return;
     else if (m->which == CTL_RUNS)
         tx_run_drop(tx, made);
+    else if (is_exec(m))
+        tx_exec_drop(tx, made);
     else
         tx_message_drop(tx, made);
+}
+
+/* a create whose start was refused stays as a draft: nothing is lost */
+static void drop_refused(struct tx *tx, struct cmd *m, int64_t made)
+{
+    if (m->which == CTL_MESSAGE || m->which == CTL_SANDBOX)
+        drop_made(tx, m, made);
 }
 
 static int end_line(struct tx *tx, struct cmd *m, struct err *e)
@@ -808,8 +825,10 @@ static int end_line(struct tx *tx, struct cmd *m, struct err *e)
     } else if (r == 0 && !strcmp(a.words[0], "message")) {
         r = tx_message_end(tx, m->c, made, m->body, m->body_n, e);
     } else if (r == 0) {
-        r = tx_exec(tx, m->c, m->o.id, m->body, m->body_n, e);
-        m->made = r < 0 ? NULL : exec_newest(tx->db, m->o.id);
+        r = tx_exec_queue(tx, m->c, made, m->body, m->body_n, e);
+        m->made = r < 0 ? NULL
+                        : db_text(tx->db, "SELECT n FROM exec WHERE id=?", "i",
+                                  made);
     }
     args_clear(&a);
     return r;
@@ -861,7 +880,7 @@ static int end_fn(struct tx *tx, void *arg, struct err *e)
     m->id = made;
     r = guarded(tx, m, end_line);
     if (m->code < 0)
-        drop_refused(tx, m->which, made);
+        drop_refused(tx, m, made);
     else if (r == 0)
         body_outcome(tx, m, made);
     return r;

@@ -25,13 +25,14 @@ int tx_create_body(struct tx *tx, struct courier *c, int64_t id, const void *p,
 int tx_message_end(struct tx *tx, struct courier *c, int64_t message,
                    const void *p, size_t n, struct err *e);
 void tx_message_drop(struct tx *tx, int64_t message);
-int exec_may(struct db *d, int64_t id, struct err *e);
-int tx_exec(struct tx *tx, struct courier *c, int64_t id, const char *cmd,
-            size_t n, struct err *e);
+/* an exec is there, as `queued`, from its line on; its command comes with the
+ * end of its body, or it is dropped */
+int tx_exec_reserve(struct tx *tx, int64_t id, int64_t *exec, struct err *e);
+int tx_exec_queue(struct tx *tx, struct courier *c, int64_t exec,
+                  const char *cmd, size_t n, struct err *e);
+void tx_exec_drop(struct tx *tx, int64_t exec);
 int tx_expires(struct tx *tx, struct courier *c, int64_t id, const char *text,
                struct err *e);
-/* what stays of an object whose body was refused at its end */
-void drop_refused(struct tx *tx, enum ctl which, int64_t made);
 /* ends the daemon; all: when the local sandboxes have ended */
 void shutdown_begin(struct courier *c, bool all);
 

@@ -272,18 +272,9 @@ void tx_message_drop(struct tx *tx, int64_t message)
     tx_changed(tx, oid(OBJ_SANDBOX, id), ASPECT_QUEUE);
 }
 
-void drop_refused(struct tx *tx, enum ctl which, int64_t made)
-{
-    /* a create whose start was refused stays as a draft: nothing is lost */
-    if (made && which == CTL_MESSAGE)
-        tx_message_drop(tx, made);
-    else if (made && which == CTL_SANDBOX)
-        tx_message_drop(tx, made);
-}
-
 /* ---- exec ---- */
 
-int exec_may(struct db *d, int64_t id, struct err *e)
+static int exec_may(struct db *d, int64_t id, struct err *e)
 {
     struct sandbox s;
     int r = 0;
@@ -296,27 +287,50 @@ int exec_may(struct db *d, int64_t id, struct err *e)
     return r;
 }
 
-int tx_exec(struct tx *tx, struct courier *c, int64_t id, const char *cmd,
-            size_t n, struct err *e)
+int tx_exec_reserve(struct tx *tx, int64_t id, int64_t *exec, struct err *e)
 {
-    AUTO_FREE char *text = xmemdup0(cmd, n), *arg = NULL;
-    int64_t k;
+    int64_t n;
+    int r = exec_may(tx->db, id, e);
+
+    if (r < 0)
+        return r;
+    n = db_int(tx->db, 0, "SELECT max(n) FROM exec WHERE sandbox=?", "i", id);
+    db_exec(tx->db,
+            "INSERT INTO exec(sandbox,n,cmd,status,created) "
+            "VALUES(?,?,'','queued',?)",
+            "iii", id, n + 1, tx->now_ms);
+    *exec = db_last_id(tx->db);
+    tx_changed(tx, oid(OBJ_SANDBOX, id), ASPECT_NAMES);
+    return 0;
+}
+
+int tx_exec_queue(struct tx *tx, struct courier *c, int64_t exec,
+                  const char *cmd, size_t n, struct err *e)
+{
+    int64_t id =
+        db_int(tx->db, 0, "SELECT sandbox FROM exec WHERE id=?", "i", exec);
+    AUTO_FREE char *text = xmemdup0(cmd, n);
+    AUTO_FREE char *arg = xasprintf("%lld", (long long)exec);
     int r = exec_may(tx->db, id, e);
 
     if (r < 0)
         return r;
     if (strlen(text) != n)
         return err_set(e, EINVAL, "there is a NUL byte in it");
-    k = db_int(tx->db, 0, "SELECT max(n) FROM exec WHERE sandbox=?", "i", id) +
-        1;
-    db_exec(tx->db,
-            "INSERT INTO exec(sandbox,n,cmd,status,created) "
-            "VALUES(?,?,?,'queued',?)",
-            "iisi", id, k, text, tx->now_ms);
-    arg = xasprintf("%lld", (long long)db_last_id(tx->db));
+    db_exec(tx->db, "UPDATE exec SET cmd=? WHERE id=?", "si", text, exec);
     tx_job(tx, c, id, 0, "work", "exec", arg);
-    tx_changed(tx, oid(OBJ_SANDBOX, id), ASPECT_NAMES);
+    tx_changed(tx, oid(OBJ_EXEC, exec), ASPECT_INFO);
     return 0;
+}
+
+void tx_exec_drop(struct tx *tx, int64_t exec)
+{
+    int64_t id =
+        db_int(tx->db, 0, "SELECT sandbox FROM exec WHERE id=?", "i", exec);
+
+    db_exec(tx->db, "DELETE FROM exec WHERE id=?", "i", exec);
+    tx_changed(tx, oid(OBJ_EXEC, exec), ASPECT_GONE);
+    tx_changed(tx, oid(OBJ_SANDBOX, id), ASPECT_NAMES);
 }
 
 /* ---- ending ---- */
@@ -582,8 +596,13 @@ static int one_verb(struct tx *tx, struct courier *c, const struct sandbox *s,
     }
     if (!strcmp(verb, "kill"))
         return verb_kill(tx, c, s, a, e);
-    if (!strcmp(verb, "exec"))
-        return tx_exec(tx, c, s->id, a->rest, strlen(a->rest), e);
+    if (!strcmp(verb, "exec")) {
+        int64_t exec;
+        int r = tx_exec_reserve(tx, s->id, &exec, e);
+
+        return r < 0 ? r
+                     : tx_exec_queue(tx, c, exec, a->rest, strlen(a->rest), e);
+    }
     if (!strcmp(verb, "delete"))
         return tx_delete(tx, o, e);
     if (!strcmp(verb, "restore"))

@@ -64,6 +64,25 @@ timeout 30 cat "$X/$N/wait/exited" >/dev/null
 is "a script" "$(cat "$X/$N/stdout")" $'line 1\nline 2\nline 3\nhere'
 is "its code" "$(cat "$X/$N/exit")" 7
 like "its text" "$(cat "$X/$N/cmd")" 'for i in 1 2 3; do'
+# it is there from its line on: what looks for it can't come too early
+n=$(readlink "$X/last")
+exec 4>"$S/one/ctl"
+printf 'exec <<\n' >&4
+N=$(readlink "$X/last")
+is "from its line on" "$N" $((n + 1))
+is "not over" "$(cat "$X/$N/status")" running
+is "without its command" "$(cat "$X/$N/cmd")" ''
+printf 'echo at last\n' >&4
+timeout 30 cat "$X/$N/wait/exited" >"$T/exited" 4>&- & waiter=$!
+exec 4>&-
+wait "$waiter"
+is "ends as others" "$(cat "$X/$N/stdout")" 'at last'
+exec 4>"$S/one/ctl"
+printf 'exec <<\nfalse\0' >&4
+N=$(readlink "$X/last")
+exec 4>&-
+gone() { [ ! -e "$X/$N" ]; }
+yes "one that is refused at its end is gone" soon 5 gone
 is "an empty command" "$(tell 'exec')" EINVAL
 is "an end mark" "$(tell 'exec <<EOF')" OK # a command as it stands
 timeout 30 cat "$X/last/wait/exited" >/dev/null
