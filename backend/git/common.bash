@@ -30,8 +30,19 @@ quiet=(-c core.hooksPath=/dev/null -c commit.gpgSign=false -c gc.auto=0
     -c advice.addIgnoredFile=false -c advice.addEmbeddedRepo=false
     -c advice.pushUpdateRejected=false)
 
+plain=("${quiet[@]}")
+
 g() {
     git "${quiet[@]}" "$@"
+}
+
+# in a directory with a .git: 0 if there is a work tree. One that calls itself
+# bare, and has an index, has one
+is_tree() {
+    quiet=("${plain[@]}")
+    [ ! -e .git/index ] || ! g rev-parse --is-bare-repository 2>/dev/null |
+        grep -qx true || quiet+=(--work-tree="$PWD")
+    [ "$(g rev-parse --is-inside-work-tree 2>/dev/null)" = true ]
 }
 
 # what git said, as one line without names and passwords of URLs

@@ -146,13 +146,19 @@ try_push() { # COMMIT BRANCH [OPTION]
         "$1:refs/heads/$2" >"$tmp/out" 2>&1
 }
 
+tell_pushed() { # BRANCH COMMIT: the first few by name
+    if ((++told <= 8)); then
+        pushed="$pushed, $1 ${2:0:12}"
+    fi
+}
+
 push_one() { # COMMIT BRANCH
     local other=$2 why
     [ "$2" != "$branch" ] || other=${meant:-$branch}
     other=${other//\//-}-${1:0:8}
     push_large_files "$1"
     if try_push "$1" "$2"; then
-        pushed="$pushed, $2 ${1:0:12}"
+        tell_pushed "$2" "$1"
         return 0
     fi
     why=$(grep -v '^To ' "$tmp/out" >"$tmp/why"; words "$tmp/why")
@@ -161,10 +167,10 @@ push_one() { # COMMIT BRANCH
     # what is there is our own earlier commit beside HEAD: it gives way
     if [ -n "$previous" ] && [ "$2" = "$branch" ] &&
         try_push "$1" "$2" "--force-with-lease=refs/heads/$2:$previous"; then
-        pushed="$pushed, $2 ${1:0:12}"
+        tell_pushed "$2" "$1"
     # the branch there has other commits, or may not be written: beside it
     elif try_push "$1" "$other"; then
-        pushed="$pushed, $other ${1:0:12}"
+        tell_pushed "$other" "$1"
         note="$note; $2 was refused: $why"
     else
         return 1
@@ -224,6 +230,7 @@ report() { # RESULT WORDS
 
 save() {
     note='' failure='' pushed='' previous='' committed='' tip='' added=yes
+    bare='' told=0 quiet=("${plain[@]}")
     remote=origin
     cd -- "$dir" 2>/dev/null || return
     gitdir=$(g rev-parse --absolute-git-dir 2>"$tmp/err"; echo x)
@@ -232,15 +239,17 @@ save() {
         report failed "$(words "$tmp/err")"
         return
     fi
-    [ "$(g rev-parse --is-inside-work-tree 2>/dev/null)" = true ] || return
+    is_tree || bare=yes
     g config --get remote.origin.url >/dev/null || remote=$(g remote | head -1)
     current=$(g symbolic-ref -q HEAD)
     current=${current#refs/heads/}
     previous=$(g rev-parse -q --verify refs/courier/snapshot)
     clear_lock
     identity
-    write_pathspecs
-    if under_way || { [ -z "$current" ] && has_head; }; then
+    [ -n "$bare" ] || write_pathspecs
+    if [ -n "$bare" ]; then
+        tip=$(g rev-parse -q --verify HEAD)
+    elif under_way || { [ -z "$current" ] && has_head; }; then
         commit_beside
     else
         commit_here
@@ -263,6 +272,7 @@ save() {
         report commit-only "$(head -n 1 "$tmp/new" |
             sed 's/^\([0-9a-f]\{12\}\)[0-9a-f]* \(.*\)$/\2 \1/')$note"
     elif push_all; then
+        [ "$told" -le 8 ] || note=", and $((told - 8)) more$note"
         report pushed "${pushed#, }$note"
     else
         report failed "$failure$note"

@@ -230,6 +230,63 @@ static void exported_detached(void **state)
     assert_int_equal(sh_status, 1);
 }
 
+/* a repository that calls itself bare: with files beside it, and without */
+static void save_bare(void **state)
+{
+    free(clone(*state, NULL, "courier/x"));
+    SH("cd home/project && echo 1 >f && git add f && git commit -qm own && "
+       "echo 2 >g && git config core.bare true");
+    expect(save(true), "pushed", "courier/x ");
+    check_sh("1\n2", "git -C r show courier/x:f courier/x:g");
+    SH("cd home/project && echo 3 >h");
+    free(export("home/project", 1 << 20));
+    check_sh("h", "tar tf out/untracked.tar");
+    SH("rm -rf home/project && mkdir home/project && cd home/project && "
+       "git clone -q --bare ../../r .git && git config remote.origin.fetch "
+       "'+refs/heads/*:refs/remotes/origin/*' && "
+       "git worktree add -q w -b courier/w && cd w && echo 1 >w && "
+       "git add w && git commit -qm tree");
+    check_has(save(true), "/project/w\tpushed\tcourier/w ");
+    check_sh("tree", "git -C r log -1 --format=%s courier/w");
+    check_sh("w", "ls home/project");
+    free(export("home/project", 1 << 20));
+    assert_int_equal(sh_status, 0);
+}
+
+/* what git can't read any more comes home as files */
+static void export_broken(void **state)
+{
+    free(clone(*state, NULL, "courier/x"));
+    SH("cd home/project && mkdir d && echo 1 >d/f && git add d && "
+       "git commit -qm own && echo 2 >u && ln -s / d/link && "
+       "cp -a ../project ../no-head && cp -a ../project ../no-tree && "
+       "cp -a ../project ../no-blob && rm -rf .git/objects/??");
+    free(export("home/project", 1 << 20));
+    assert_int_equal(sh_status, 0);
+    check_sh("a\nd/f\nd/link\nu", "tar tf out/untracked.tar | sort");
+    SH("echo rubbish >home/no-head/.git/HEAD; cd home/no-tree && "
+       "t=$(git rev-parse HEAD^{tree}) && rm -f .git/objects/${t:0:2}/${t:2}; "
+       "cd ../no-blob && t=$(git rev-parse HEAD:d/f) && "
+       "rm -f .git/objects/${t:0:2}/${t:2}");
+    for (int i = 0; i < 3; i++) {
+        static const char *const dirs[] = {"home/no-head", "home/no-tree",
+                                           "home/no-blob"};
+
+        free(export(dirs[i], 1 << 20));
+        assert_int_equal(sh_status, 0);
+        check_sh("1", "tar xOf out/untracked.tar d/f");
+    }
+}
+
+static void save_many(void **state)
+{
+    free(clone(*state, NULL, "courier/x"));
+    SH("cd home/project && for i in $(seq 20); do git checkout -qb b$i && "
+       "git commit -q --allow-empty -m $i; done");
+    check_has(save(true), ", and 12 more\n");
+    check_sh("22", "git -C r branch | wc -l");
+}
+
 static bool sh_says(const char *command)
 {
     free(run_shell("sh", command, false));
@@ -262,7 +319,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(saved),          T(save_on_main),      T(save_detached),
         T(save_merging),   T(save_refused),      T(save_others),
-        T(save_submodule), T(save_huge),         T(save_disk_full),
+        T(save_submodule), T(save_huge),         T(save_bare),
+        T(export_broken),  T(save_many),         T(save_disk_full),
         T(exported),       T(exported_detached),
     };
     int r;
