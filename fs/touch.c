@@ -1,6 +1,7 @@
 #include "fs/touch.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -34,13 +35,40 @@ static void touch_path(const char *path)
      * alone makes it a modification to watchers */
     clock_gettime(CLOCK_REALTIME, &t[1]);
     utimensat(AT_FDCWD, path, t, AT_SYMLINK_NOFOLLOW);
-    /* some (entr) only wait for a writer's close; the mode bits allow it
-     * to root alone */
-    if (geteuid())
-        return;
+    /* some (entr) only wait for a writer's close */
     fd = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0)
         close(fd);
+}
+
+static void put_line(const char *path, const char *line)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+    if (fd >= 0 && write(fd, line, strlen(line)) < 0)
+        log_msg(LOG_DEBUG, "%s: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
+/*
+ * Views may be opened for writing by root alone, so the child of others
+ * becomes root in a user namespace that has them only: there it may do to
+ * their files what the mode bits forbid. Where that isn't allowed, it does
+ * without.
+ */
+static void become_root(uid_t uid, gid_t gid)
+{
+    AUTO_FREE char *uids = xasprintf("0 %u 1\n", (unsigned)uid);
+    AUTO_FREE char *gids = xasprintf("0 %u 1\n", (unsigned)gid);
+
+    if (!uid || unshare(CLONE_NEWUSER))
+        return;
+    prctl(PR_SET_DUMPABLE, 1); /* else these aren't ours */
+    put_line("/proc/self/setgroups", "deny\n");
+    put_line("/proc/self/uid_map", uids);
+    put_line("/proc/self/gid_map", gids);
+    prctl(PR_SET_DUMPABLE, 0);
 }
 
 static _Noreturn void child(int fd, pid_t parent)
@@ -67,6 +95,7 @@ static _Noreturn void child(int fd, pid_t parent)
         if (null > 3)
             close(null);
     }
+    become_root(geteuid(), getegid());
     while ((n = recv(fd, path, PATH_BYTES, 0)) > 0) {
         path[n] = 0;
         touch_path(path);

@@ -2,10 +2,10 @@
  * touch: inotify for changes that come from below. The kernel tells watchers
  * nothing when the daemon changes a file, so a child process sets the time
  * of what changed, through the mount, as any user could; the daemon answers
- * those SETATTRs with nothing done. For root it also opens and closes the
- * file as a writer would, which some watchers wait for. The child holds no
- * descriptor of the daemon's but its pipe, so that it can hold up nothing,
- * and dies with it.
+ * those SETATTRs with nothing done. It also opens and closes the file as a
+ * writer would, which some watchers wait for. The child holds no descriptor
+ * of the daemon's but its pipe, so that it can hold up nothing, and dies with
+ * it.
  *
  * Only files that somebody looked at lately are touched, each at most every
  * 50 ms. A convenience, not a contract.

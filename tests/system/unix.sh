@@ -127,7 +127,7 @@ mkdir "$T/up"
 listing() { find "$1" -type d -printf '%P/\n' -o -printf '%P %y %s %l\n' | sort; }
 look() { (cd "$1" 2>/dev/null && listing . && find . -type f | sort | xargs cat) || cat "$1"; }
 export -f look listing
-export T W LESS= LESSOPEN=
+export T W LESS='' LESSOPEN=''
 
 plain=
 # plain_copy KIND: an ordinary twin of the file, with its time, into $W
@@ -264,7 +264,7 @@ write_word() {
     printf '%s\nrc %s\nbefore %s\nafter %s\n' "$out" "$rc" "$before" "$after" >"$T/why"
     e=$(errno_of "$out")
     # others than root are stopped by the mode bits
-    case $2 in view | stream) [ "$root$e" = EACCES ] && e=EROFS ;; esac
+    case $2 in view | stream) [ "${root:-}$e" = EACCES ] && e=EROFS ;; esac
     if [ "$before" != "$after" ]; then
         case $1:$2 in
         rm*:* | 'mv away':*) e=${e:-removes} ;;
@@ -294,7 +294,7 @@ declare -A WATCH=(
     ['tail -F']='tail -n 0 -F "$F" 2>/dev/null | grep -m 1 -q .'
     [watch]='TERM=xterm watch -g -n 0.2 "ls -la $F | md5sum; cat $F 2>&1 | md5sum"'
     [inotifywait]='inotifywait -qq -e modify,attrib,move,create,delete "$F"'
-    [entr]='[ "$(id -u)" = 0 ] || export ENTR_INOTIFY_WORKAROUND=1; echo "$F" | entr -npz true'
+    [entr]='echo "$F" | entr -npz true'
     ['entr -d']='echo "$F/ctl" | entr -npdz true; test $? = 2'
     ['fs.watch']='node -e "require(\"fs\").watch(process.argv[1], () => process.exit(0))" "$F"'
     ['fs.watchFile']='node -e "require(\"fs\").watchFile(process.argv[1], {interval: 200}, () => process.exit(0))" "$F"'
