@@ -209,10 +209,48 @@ static void after_fsync(void *req, int code)
     reply_code(req, code == -EINVAL ? -EBADMSG : code);
 }
 
-static void after_nothing(void *arg, int code)
+struct late {
+    struct late *next;
+    fuse_req_t req;
+    struct node *dir;
+    char *name;
+};
+
+bool doc_lookup_waits(fuse_req_t req, struct node *dir, const char *name)
 {
-    (void)arg;
+    AUTO_FREE char *path = path_join(dir->path, name);
+    struct docfile *d =
+        dir_holds_docs(dir->row) ? docmem_find(dir->o, path) : NULL;
+    struct late *l;
+
+    if (!d || !d->ending)
+        return false;
+    l = xcalloc(1, sizeof(*l));
+    l->req = req;
+    l->dir = dir;
+    node_ref(dir);
+    l->name = xstrdup(name);
+    l->next = d->late;
+    d->late = l;
+    return true;
+}
+
+static void after_end(void *arg, int code)
+{
+    struct docfile *d = arg;
+
     (void)code;
+    d->ending--;
+    while (!d->ending && d->late) {
+        struct late *l = d->late;
+
+        d->late = l->next;
+        reply_entry_of(l->req, l->dir, l->name);
+        node_unref(l->dir);
+        free(l->name);
+        free(l);
+    }
+    docmem_unref(d);
 }
 
 /* ---- open files ---- */
@@ -410,10 +448,13 @@ static void doc_release(struct handle *h)
         return;
     d->writers -= handle_writes(h);
     if (handle_writes(h) && !d->writers && d->kind == DOC_STORED) {
-        if (!d->gone && !h->spoilt && (d->dirty || d->emptied))
-            doc_save(d, &d->draft, d->mode, false, after_nothing, NULL);
-        else
+        if (!d->gone && !h->spoilt && (d->dirty || d->emptied)) {
+            docmem_ref(d);
+            d->ending++;
+            doc_save(d, &d->draft, d->mode, false, after_end, d);
+        } else {
             d->created = false;
+        }
         draft_drop(d);
     }
     docmem_unref(d);

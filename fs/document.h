@@ -42,6 +42,8 @@ struct docfile {
     bool emptied;       /* by its open: saved at the end if nothing follows */
     struct buf draft;   /* of a scratch file its content */
     unsigned writes;    /* counts changes of the draft */
+    unsigned ending;    /* saves under way whose writer has closed */
+    struct late *late;  /* who looks for it meanwhile */
     unsigned mode;      /* 0: as it is */
     int64_t mtime_ns;
     char *target; /* of a DOC_LINK */
@@ -122,6 +124,13 @@ void doc_setattr(fuse_req_t req, struct node *n, struct handle *h,
 typedef void (*doc_after)(void *arg, int code);
 void doc_save(struct docfile *d, const struct buf *text, unsigned mode,
               bool undone, doc_after after, void *arg);
+
+/*
+ * Emptied and closed without a write: that it was the end only the release
+ * says, for which no close waits. Who looks the name up meanwhile waits until
+ * it is saved. true: it will be answered.
+ */
+bool doc_lookup_waits(fuse_req_t req, struct node *dir, const char *name);
 
 /* ---- docname.c ---- */
 

@@ -81,7 +81,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
         return;
     if (n->row->kind == K_VMDIR)
         vm_lookup(req, n, name);
-    else
+    else if (!doc_lookup_waits(req, n, name))
         reply_entry_of(req, n, name);
 }
 

@@ -340,38 +340,6 @@ watch_all() {
 }
 cell_watch() { word=$(cat "$T/watch/$1.$2" 2>/dev/null); }
 
-# ---- who writes a document sees what he has written, others do not ----
-
-while read -r l; do
-    case $l in ok*) ok ;; *) bad "$l" ;; esac
-done < <(python3 - "$P/system-prompt.md" "$P/personas/p" "$P/personas/fresh" "$P/home/f" <<'END'
-import os, sys, threading
-for p in sys.argv[1:]:
-    def check(what, got, want):
-        print("ok" if got == want else "%s: %s: %r is not %r" % (os.path.basename(p), what, got, want))
-    old = os.stat(p).st_size if os.path.exists(p) else 0
-    fd = os.open(p, os.O_RDWR | os.O_CREAT, 0o600)
-    os.write(fd, b"instructions = a\n" * 40)
-    check("fstat", os.fstat(fd).st_size, 17 * 40)
-    check("the end", os.lseek(fd, 0, os.SEEK_END), 17 * 40)
-    check("what is read", len(os.pread(fd, 9999, 0)), 17 * 40)
-    os.fchmod(fd, 0o600)
-    got = []
-    t = threading.Thread(target=lambda: got.append(os.fstat(fd).st_size))
-    t.start()
-    t.join()
-    check("another thread", got, [17 * 40])
-    if os.fork() == 0: # nobody else: what counts is the old one
-        os._exit(os.stat(p).st_size != old)
-    check("another process", os.wait()[1], 0)
-    os.ftruncate(fd, 17)
-    check("cut", os.fstat(fd).st_size, 17)
-    os.close(fd)
-    check("saved", os.stat(p).st_size, 17)
-END
-)
-rm -f "$P/personas/fresh" "$P/home/f"
-
 # ---- the tables ----
 
 # cells: KIND TAB TABLE TAB TOOL TAB WORD for each cell of the doc
