@@ -1,10 +1,15 @@
 #include "git/web.h"
 #include "base/text.h"
 
+#include <arpa/inet.h>
+
+/* an address, not a name that begins like one */
 static bool is_loopback(const char *host)
 {
+    struct in_addr a;
+
     return !strcmp(host, "localhost") || !strcmp(host, "[::1]") ||
-           !strncmp(host, "127.", 4);
+           (inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127);
 }
 
 /* scheme and host, "" if it is no URL */

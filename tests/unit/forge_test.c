@@ -1,6 +1,8 @@
 /* forge: pull requests against a stand-in for GitHub */
 #include "tests/unit/git_util.h"
 
+#include "git/web.h"
+
 static int in;
 static pid_t pid;
 static char *url;
@@ -302,6 +304,26 @@ static void checked(void **state)
     free(etags[1]);
 }
 
+/* in clear only to this machine */
+static void keys_go_to(void **state)
+{
+    static const char *const good[] = {"https://api.github.com",
+                                       "http://127.0.0.1:9000",
+                                       "http://localhost/x", "http://[::1]/"};
+    static const char *const bad[] = {"http://api.github.com",
+                                      "http://127.evil.example/",
+                                      "http://127.0.0.1.evil.example",
+                                      "http://localhost.evil.example",
+                                      "ftp://127.0.0.1/",
+                                      "nonsense"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+        assert_true(web_may_carry_key(good[i]));
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_false(web_may_carry_key(bad[i]));
+}
+
 static void apis(void **state)
 {
     AUTO_FREE char *a = forge_api_for("github.com");
@@ -316,8 +338,15 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(opened),   T(others_untouched), T(never_two), T(refusals),
-        T(gives_up), T(followed),         T(checked),   cmocka_unit_test(apis),
+        T(opened),
+        T(others_untouched),
+        T(never_two),
+        T(refusals),
+        T(gives_up),
+        T(followed),
+        T(checked),
+        cmocka_unit_test(apis),
+        cmocka_unit_test(keys_go_to),
     };
     int r;
 
