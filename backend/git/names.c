@@ -25,7 +25,8 @@ int git_branch_check(const char *name, struct err *e)
         return err_set(e, EINVAL,
                        "the branch name has characters that can't"
                        " be shown");
-    if (*name == '-' || !strncmp(name, "refs/", 5) || !strcmp(name, "@"))
+    if (*name == '-' || !strncmp(name, "refs/", 5) || !strcmp(name, "@") ||
+        !strcmp(name, "HEAD"))
         return err_set(e, EINVAL, "%.40s is no name for a branch", name);
     if (git_reference_name_is_valid(&valid, ref) || !valid) {
         git_error_clear();

@@ -27,7 +27,7 @@ done
 for l in 'backend = moon' 'tool = nobody' 'timeout = 59s' 'timeout = 14401' 'timeout = 1d' 'timeout = ' 'timeout = -5m' \
     'timeout = 1h30' 'on_timeout = die' 'salvage_ahead = 9s' 'salvage_ahead = 11m' 'when_done = maybe' 'turn_timeout = never' \
     'memory = 255' 'memory = 8193' 'memory = 1G' 'memory = 1e3' 'cpu = 0' 'cpu = 9' 'cpu = 1.5' 'branch = a b' 'branch = -x' \
-    'branch = a..b' 'branch = x.lock' 'sync = always' 'pr = yes' 'learn = on' 'budget = free' 'budget = -1' 'network = wifi' \
+    'branch = a..b' 'branch = x.lock' 'branch = HEAD' 'sync = always' 'pr = yes' 'learn = on' 'budget = free' 'budget = -1' 'network = wifi' \
     'frobnicate = 1' 'timeout' '= 5' 'timeout: 5m' 'max_active = 3' 'local_bind = /' 'github_api = ftp://x'; do
     bad_ "$l"
 done

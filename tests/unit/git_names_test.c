@@ -10,7 +10,7 @@
 
 static void branches(void **state)
 {
-    static const char *const good[] = {"main", "HEAD",        "courier/fix-1",
+    static const char *const good[] = {"main", "head",        "courier/fix-1",
                                        "a.b",  "gr\xc3\xbcn", "x#1"};
     static const char *const bad[] = {"",
                                       "-x",
@@ -34,6 +34,7 @@ static void branches(void **state)
                                       "/x",
                                       "a//b",
                                       "@",
+                                      "HEAD",
                                       "a@{1}",
                                       "a\\b",
                                       "\xff",
