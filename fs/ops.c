@@ -122,6 +122,18 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
         reply_attr(req, n, handle_of(fi));
 }
 
+/* does that ask for the mode and owner it has? */
+static bool changes_nothing(struct node *n, const struct stat *st, int to_set)
+{
+    struct stat is;
+
+    return !(to_set & FUSE_SET_ATTR_SIZE) && !attr_fill(n, NULL, &is) &&
+           !(to_set & FUSE_SET_ATTR_MODE &&
+             (st->st_mode ^ is.st_mode) & 07777) &&
+           !(to_set & FUSE_SET_ATTR_UID && st->st_uid != is.st_uid) &&
+           !(to_set & FUSE_SET_ATTR_GID && st->st_gid != is.st_gid);
+}
+
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st,
                        int to_set, struct fuse_file_info *fi)
 {
@@ -150,8 +162,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st,
         vm_setattr(req, n, handle_of(fi), st, to_set);
         break;
     default:
-        if (to_set & (FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_MODE |
-                      FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+        if (!changes_nothing(n, st, to_set))
             fuse_reply_err(req, row_is_dir(n->row) ? EPERM : EROFS);
         else
             reply_attr(req, n, NULL);

@@ -340,6 +340,17 @@ watch_all() {
 }
 cell_watch() { word=$(cat "$T/watch/$1.$2" 2>/dev/null); }
 
+# ---- a mode and an owner that are so already ----
+
+yes "a directory" chmod 700 "$S/one" "$S" "$P" "$M/projects"
+yes "made with it" mkdir -m 700 "$S/withmode"
+yes "and by install" install -d -m 700 "$S/withmode"
+rmdir "$S/withmode"
+yes "a view" chmod 400 "$S/one/status" "$P/board" "$S/one/messages"
+yes "an owner" chown "$(id -u):$(id -g)" "$S/one" "$S/one/status" "$P/env"
+no "another mode of a directory" chmod 755 "$S/one"
+no "another mode of a view" chmod 600 "$S/one/status"
+
 # ---- the tables ----
 
 # cells: KIND TAB TABLE TAB TOOL TAB WORD for each cell of the doc
