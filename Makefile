@@ -81,7 +81,7 @@ demo:
 test:
 	@scripts/setup build run test
 	@$(MAKE) -s -j2 all unit
-	@tests/run -j 2
+	@tests/run -j 3
 
 # the official SDK and CLI against the local host; the four real agent CLIs,
 # outside the mount and through it (from npm, with a model server of ours)
