@@ -66,7 +66,7 @@ within() { # WHAT MS SINCE
 
 # their limit is one process for each MiB: the machine may have others on it
 mk calm memory=256
-mk boom memory=256 cpu=1 turn_timeout=5s
+mk boom memory=256 cpu=1 turn_timeout=15s
 is 'a server' "$(ask boom 'setsid python3 -m http.server 8123 >/dev/null 2>&1 &
 sleep 4242 & env -i setsid sleep 4243 &
 for i in $(seq 50); do
@@ -84,7 +84,7 @@ send() { # KIND
 }
 # what must be so after each: the turn gone with all of it, the rest as before
 after() { # WHAT SINCE WORDS
-    is "$1: the turn has ended" "$(wait_for boom done 20)" failed
+    is "$1: the turn has ended" "$(wait_for boom done 40)" failed
     within "$1: it" 5000 "$2"
     is "$1: agent" "$(cat "$S/boom/agent")" idle
     like "$1: in words" "$(grep '#[0-9]* error' "$S/boom/messages" | tail -n 1)" "$3"
@@ -106,9 +106,9 @@ for kind in $BOMBS; do
 ')" OK
     after "$kind" "$a" 'interrupted by user$'
 done
-a=$(($(ms) + 5000))
+a=$(($(ms) + 15000))
 send shell
-after 'at its time limit' "$a" 'turn_timeout 5s reached$'
+after 'at its time limit' "$a" 'turn_timeout 15s reached$'
 echo 'kill now' >"$S/boom/ctl"
 is 'it is killed' "$(wait_for boom ended 20)" killed
 no 'no process is left' test -n "$(procs boom)"
