@@ -452,7 +452,13 @@ struct courier_files_result {
     size_t n;
     const char *data; /* READ */
     size_t len;
-    int64_t total; /* READ: the file's size */
+    int64_t total;                    /* READ: the file's size */
+    const struct courier_blob *blobs; /* MANY: one for each of paths */
+};
+struct courier_blob {
+    const char *p;
+    size_t n;
+    bool came; /* false: ask for it by itself */
 };
 typedef void (*courier_files_done)(void *arg,
                                    const struct courier_files_result *r);
@@ -464,12 +470,26 @@ enum files_op {
     FILES_MKDIR,
     FILES_REMOVE, /* a file or an empty directory */
     FILES_RENAME, /* path -> path2 */
+    FILES_MANY,   /* paths, small files, whole; one call for all of them. It
+                     runs a program in the VM, which may not be able to */
+    FILES_ATTRS,  /* attrs, by a program as well; what is gone is left out */
+};
+struct courier_attrs {
+    char *path;
+    bool set_mtime;   /* to mtime_ns, or to the VM's now if that is < 0 */
+    int64_t mtime_ns; /* of a symlink: its own */
+    int x;            /* 1, 0: executable or not; -1: as it is */
 };
 struct courier_files_call {
     enum files_op op;
     const char *path, *path2; /* below /home/user, "" is the home itself */
     int64_t off, len;
     int fd;
+    bool ahead; /* nobody waits yet: done after what is waited for */
+    const char *const *paths;
+    size_t n_paths;
+    const struct courier_attrs *attrs;
+    size_t n_attrs;
 };
 /* 0: done comes once, on a worker; or -EHOSTDOWN (not running) and it does
  * not come */

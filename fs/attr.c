@@ -165,7 +165,9 @@ double attr_timeout(const struct node *n)
     case K_DOCLINK:
         return 0;
     case K_VMDIR:
-        return n->vm_at ? attr_s : 0;
+    case K_VMFILE:
+    case K_VMLINK:
+        return vm_good_for(n);
     default:
         return attr_s;
     }
@@ -200,7 +202,7 @@ void entry_fill(struct node *n, struct fuse_entry_param *e)
     e->attr_timeout = attr_timeout(n);
     e->entry_timeout = n->row->flags & ROW_LASTING ? lasting_s : 0;
     if (!e->entry_timeout && vm_is(n))
-        e->entry_timeout = attr_s;
+        e->entry_timeout = vm_named_for(n);
 }
 
 void reply_entry(fuse_req_t req, struct node *n)

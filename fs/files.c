@@ -4,9 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const int64_t fresh_ms = 1000;
-enum { LISTS_KEPT = 8 };
-
 bool vm_is(const struct node *n)
 {
     return n->row->kind == K_VMDIR || n->row->kind == K_VMFILE ||
@@ -32,135 +29,96 @@ const struct row *vm_row(char type)
     }
 }
 
-/* ---- symlinks ---- */
-
-static const char outside[] = "(outside)";
-
-/* the next part of a path, or 0 */
-static size_t next_part(const char **p)
-{
-    *p += strspn(*p, "/");
-    return strcspn(*p, "/");
-}
-
-static bool part_is(const char *p, size_t n, const char *word)
-{
-    return n == strlen(word) && !memcmp(p, word, n);
-}
-
-/* names without ".." onto out; false if there is one */
-static bool add_names(struct buf *out, const char *p)
-{
-    size_t n;
-
-    while ((n = next_part(&p))) {
-        if (part_is(p, n, ".."))
-            return false;
-        if (!part_is(p, n, ".")) {
-            if (out->n && out->p[out->n - 1] != '/')
-                buf_addc(out, '/');
-            buf_add(out, p, n);
-        }
-        p += n;
-    }
-    return true;
-}
-
-static size_t depth_of(const char *path)
-{
-    size_t n = 0;
-
-    for (; *path; path++)
-        n += *path == '/';
-    return n;
-}
-
-/* of two paths, how many bytes of leading directories they share; *n counts
- * those directories */
-static size_t shared_dirs(const char *a, const char *b, size_t *n)
-{
-    size_t at = 0;
-
-    *n = 0;
-    for (size_t i = 0; a[i] && a[i] == b[i]; i++)
-        if (a[i] == '/') {
-            at = i + 1;
-            (*n)++;
-        }
-    return at;
-}
-
-static void add_ups(struct buf *out, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        buf_adds(out, i ? "/.." : "..");
-}
-
-/* to a place below the home, from a link at path; false if that is none */
-static bool add_from_home(struct buf *out, const char *path, const char *to)
-{
-    AUTO_BUF struct buf names = {0};
-    size_t shared, dirs;
-
-    /* a link that leads nowhere is said to lead to itself */
-    if (!add_names(&names, to) || !strcmp(buf_str(&names), path))
-        return false;
-    shared = shared_dirs(path, buf_str(&names), &dirs);
-    add_ups(out, depth_of(path) - dirs);
-    return add_names(out, buf_str(&names) + shared);
-}
-
-/* the text of a relative link */
-static bool add_relative(struct buf *out, const char *path, const char *p)
-{
-    size_t ups = 0, n;
-
-    while ((n = next_part(&p)) &&
-           (part_is(p, n, ".") || part_is(p, n, ".."))) {
-        ups += n == 2;
-        p += n;
-    }
-    add_ups(out, ups);
-    return ups <= depth_of(path) && add_names(out, p);
-}
-
-void vm_link_text(const char *path, const char *target, struct buf *out)
-{
-    static const char home[] = "/home/user";
-    const char *p = target ? target : "";
-    size_t n = sizeof(home) - 1;
-    AUTO_BUF struct buf b = {0};
-    bool leads;
-
-    if (*p != '/')
-        leads = add_relative(&b, path, p);
-    else
-        leads = !strncmp(p, home, n) && (!p[n] || p[n] == '/') &&
-                add_from_home(&b, path, p + n);
-    if (!leads)
-        buf_adds(out, outside);
-    else
-        buf_adds(out, b.n ? b.p : ".");
-}
-
-void vm_readlink(fuse_req_t req, struct node *n)
-{
-    AUTO_BUF struct buf b = {0};
-
-    vm_link_text(n->path, n->vm_target, &b);
-    fuse_reply_readlink(req, buf_str(&b));
-}
-
 /* ---- what is known ---- */
 
-void vm_learn(struct node *n, const struct courier_entry *e)
+void vm_learn(struct node *n, const struct courier_entry *e, int64_t at)
 {
-    n->vm_at = mono_ms();
+    const struct courier_attrs *a;
+
+    n->vm_at = n->vm_named_at = at;
+    n->vm_sized_at = 0;
     n->size = e->size;
     n->vm_mtime = e->mtime_ns;
     n->vm_mode = e->mode;
+    a = vm_attrs_of(n->o, n->path);
+    if (a && a->set_mtime)
+        n->vm_mtime = a->mtime_ns;
+    if (a && a->x >= 0)
+        n->vm_mode = (n->vm_mode & ~0100U) | (a->x ? 0100 : 0);
     free(n->vm_target);
     n->vm_target = xstrdup(e->target);
+}
+
+static int64_t good_ms(int64_t at)
+{
+    int64_t left = at ? at + VM_FRESH_MS - mono_ms() : 0;
+
+    return left > 0 ? left : 0;
+}
+
+bool vm_fresh(const struct node *n)
+{
+    return good_ms(n->vm_at);
+}
+
+/* we changed a name in it, just now; who goes through it needn't ask */
+void vm_dir_changed(struct node *n)
+{
+    n->vm_mtime = now_ns();
+}
+
+double vm_good_for(const struct node *n)
+{
+    return (double)good_ms(n->vm_at) / 1000;
+}
+
+double vm_named_for(const struct node *n)
+{
+    return (double)good_ms(n->vm_named_at) / 1000;
+}
+
+static void node_changed(struct node *n)
+{
+    if (!n->vm_at && !n->vm_named_at)
+        return;
+    n->vm_at = n->vm_named_at = n->vm_sized_at = 0;
+    if (n->nlookup)
+        notify_inode(n->ino);
+}
+
+/* the times and sizes that the kernel has, too: a stat after wait/done or
+ * wait/exited shows what the VM has then */
+void vm_changed(const struct courier_change *c)
+{
+    struct oid o = c->o;
+    struct object *obj;
+    enum list l;
+    char *name = NULL;
+
+    if (o.kind == OBJ_EXEC && c->aspects & ASPECT_STATUS) {
+        if (courier_where(fs.c, c->o, &l, &o, &name))
+            return;
+        free(name);
+    } else if (o.kind != OBJ_SANDBOX ||
+               !(c->aspects & (ASPECT_QUEUE | ASPECT_STATUS | ASPECT_GONE))) {
+        return;
+    }
+    if (c->o.kind == OBJ_SANDBOX && c->aspects & ASPECT_GONE) {
+        vm_text_gone(o);
+        vm_attrs_gone(o);
+        vmdir_gone(o);
+    } else {
+        vmdir_drop(o);
+    }
+    obj = object_find(o);
+    for (struct node *n = obj ? obj->nodes : NULL; n; n = n->obj_next)
+        if (vm_is(n))
+            node_changed(n);
+}
+
+bool vm_unsent(const struct handle *h)
+{
+    return h && h->vm && h->vm->fd >= 0 && (h->vm->dirty || h->vm->emptied);
 }
 
 int vm_attr(struct node *n, struct handle *h, struct stat *st)
@@ -179,70 +137,12 @@ int vm_attr(struct node *n, struct handle *h, struct stat *st)
         if (n->vm_mode & 0100)
             st->st_mode |= 0100;
     }
-    if (h && h->vm && h->vm->fd >= 0 && !fstat(h->vm->fd, &spool)) {
+    if (vm_unsent(h) && !fstat(h->vm->fd, &spool)) {
         st->st_size = spool.st_size;
         st->st_mtim = spool.st_mtim;
     }
     st->st_ctim = st->st_atim = st->st_mtim;
     return 0;
-}
-
-/* ---- listings kept for a moment ---- */
-
-static struct kept {
-    struct oid o;
-    char *path;
-    int64_t at;
-    struct courier_entry *v;
-    size_t n;
-} kept[LISTS_KEPT];
-static unsigned kept_next;
-
-static void kept_clear(struct kept *l)
-{
-    vm_entries_free(l->v, l->n);
-    free(l->path);
-    *l = (struct kept){0};
-}
-
-void vm_list_keep(struct node *dir, const struct courier_entry *v, size_t n)
-{
-    struct kept *l = &kept[kept_next++ % LISTS_KEPT];
-
-    kept_clear(l);
-    l->o = dir->o;
-    l->path = xstrdup(dir->path);
-    l->at = mono_ms();
-    l->v = xcalloc(n, sizeof(*v));
-    l->n = n;
-    for (size_t i = 0; i < n; i++) {
-        l->v[i] = v[i];
-        l->v[i].name = xstrdup(v[i].name);
-        l->v[i].target = xstrdup(v[i].target);
-    }
-}
-
-void vm_list_drop(struct oid o)
-{
-    for (size_t i = 0; i < LISTS_KEPT; i++)
-        if (kept[i].path && oid_same(kept[i].o, o))
-            kept_clear(&kept[i]);
-}
-
-static const struct courier_entry *kept_find(struct node *dir,
-                                             const char *name)
-{
-    for (size_t i = 0; i < LISTS_KEPT; i++) {
-        struct kept *l = &kept[i];
-
-        if (!l->path || !oid_same(l->o, dir->o) ||
-            strcmp(l->path, dir->path) || mono_ms() - l->at > fresh_ms)
-            continue;
-        for (size_t j = 0; j < l->n; j++)
-            if (!strcmp(l->v[j].name, name))
-                return &l->v[j];
-    }
-    return NULL;
 }
 
 /* ---- lookup and attributes ---- */
@@ -257,7 +157,7 @@ static bool is_escaped(const char *name)
 }
 
 static void entry_reply(fuse_req_t req, struct node *dir, const char *path,
-                        const struct courier_entry *e)
+                        const struct courier_entry *e, int64_t at)
 {
     struct key k = {.row = vm_row(e->type),
                     .o = dir->o,
@@ -270,15 +170,8 @@ static void entry_reply(fuse_req_t req, struct node *dir, const char *path,
         return;
     }
     n = node_get(&k);
-    vm_learn(n, e);
+    vm_learn(n, e, at);
     reply_entry(req, n);
-}
-
-void vm_reply_entry(struct vmcall *k, struct node *dir,
-                    const struct courier_entry *e)
-{
-    if (k->req)
-        entry_reply(k->req, dir, k->path, e);
 }
 
 static void looked_up(struct vmcall *k, int code)
@@ -291,53 +184,153 @@ static void looked_up(struct vmcall *k, int code)
     }
     if (code || !k->count)
         vmcall_reply(k, code ? code : -ENOENT);
-    else
-        vm_reply_entry(k, k->n, k->entries);
+    else if (k->req)
+        entry_reply(k->req, k->n, k->path, k->entries, k->sent_at);
     vmcall_free(k);
+}
+
+/* can a directory that can't be listed still have names that can be asked
+ * for? */
+static bool by_name(int code)
+{
+    return code == -EACCES || code == -EPERM || code == -EINVAL ||
+           code == -EIO || code == -EPROTO;
+}
+
+static void list_failed(struct vmcall *k, int code, const char *words)
+{
+    snprintf(k->words, sizeof(k->words), "%.199s", words);
+    vmcall_reply(k, code);
+    vmcall_free(k);
+}
+
+static void lookup_listed(void *arg, int code, const char *words,
+                          struct vmlist *l)
+{
+    struct vmcall *k = arg;
+    const struct courier_entry *e = l ? vmlist_find(l, k->name) : NULL;
+
+    vmcall_waited(k);
+    if (by_name(code) || (e && e->mtime_ns < 0)) {
+        vmcall_send(k, FILES_STAT);
+    } else if (!l) {
+        list_failed(k, code, words);
+    } else {
+        if (!e)
+            vmcall_reply(k, -ENOENT);
+        else if (k->req)
+            entry_reply(k->req, k->n, k->path, e, k->sent_at);
+        vmcall_free(k);
+    }
+    vmlist_unref(l);
 }
 
 void vm_lookup(fuse_req_t req, struct node *dir, const char *name)
 {
+    AUTO_FREE char *path = path_join(dir->path, name);
     const struct courier_entry *e = NULL;
+    enum vm_known known = VM_UNKNOWN;
+    struct vmcall *k;
+    bool plain = !is_escaped(name);
+    int64_t at = 0;
 
     if (strlen(name) > 255) {
         fuse_reply_err(req, ENAMETOOLONG);
         return;
     }
-    if (courier_files_up(fs.c, dir->o) && !is_escaped(name))
-        e = kept_find(dir, name);
-    if (e) {
-        AUTO_FREE char *path = path_join(dir->path, name);
-
-        entry_reply(req, dir, path, e);
+    if (vm_up(dir->o) && plain)
+        known = vmdir_peek(dir->o, path, &e, &at);
+    else
+        plain = false;
+    if (known == VM_THERE) {
+        entry_reply(req, dir, path, e, at);
         return;
     }
-    vmcall_send(vmcall_new(req, dir, name, looked_up), FILES_STAT);
+    if (known == VM_ABSENT) {
+        fuse_reply_err(req, ENOENT);
+        return;
+    }
+    k = vmcall_new(req, dir, name, looked_up);
+    k->sent_at = mono_ms();
+    if (plain && !e && vmdir_worth(dir->o, dir->path)) {
+        vmcall_wait(k);
+        vmdir_want(dir->o, dir->path, false, lookup_listed, k);
+    } else {
+        vmcall_send(k, FILES_STAT);
+    }
+}
+
+static void attr_is(struct vmcall *k, const struct courier_entry *e,
+                    int64_t at)
+{
+    if (!e || (vm_row(e->type) != k->n->row && !is_home(k->n))) {
+        vmcall_reply(k, -ESTALE);
+        return;
+    }
+    vm_learn(k->n, e, at);
+    if (k->req)
+        reply_attr(k->req, k->n, NULL);
 }
 
 static void got_attr(struct vmcall *k, int code)
 {
-    if (!code && k->count && vm_row(k->entries->type) != k->n->row &&
-        !is_home(k->n))
-        code = -ESTALE;
-    if (code || !k->count) {
-        vmcall_reply(k, code == -ENOENT || !code ? -ESTALE : code);
-    } else {
-        vm_learn(k->n, k->entries);
-        if (k->req)
-            reply_attr(k->req, k->n, NULL);
-    }
+    if (code && code != -ENOENT)
+        vmcall_reply(k, code);
+    else
+        attr_is(k, code || !k->count ? NULL : k->entries, k->sent_at);
     vmcall_free(k);
+}
+
+static void attr_listed(void *arg, int code, const char *words,
+                        struct vmlist *l)
+{
+    struct vmcall *k = arg;
+    const char *slash = strrchr(k->path, '/');
+    const struct courier_entry *e =
+        l ? vmlist_find(l, slash ? slash + 1 : k->path) : NULL;
+
+    vmcall_waited(k);
+    if (by_name(code) || (e && e->mtime_ns < 0)) {
+        vmcall_send(k, FILES_STAT);
+    } else if (!l && code != -ENOENT) {
+        list_failed(k, code, words);
+    } else {
+        attr_is(k, e, k->sent_at);
+        vmcall_free(k);
+    }
+    vmlist_unref(l);
 }
 
 void vm_getattr(fuse_req_t req, struct node *n, struct handle *h)
 {
-    if ((is_home(n) && !courier_files_up(fs.c, n->o)) ||
-        (h && h->vm && h->vm->fd >= 0) ||
-        (n->vm_at && mono_ms() - n->vm_at < fresh_ms))
+    const char *slash = strrchr(n->path, '/');
+    size_t up = slash ? (size_t)(slash - n->path) : 0;
+    AUTO_FREE char *dir = xmemdup0(n->path, up);
+    const struct courier_entry *e = NULL;
+    enum vm_known known = VM_UNKNOWN;
+    struct vmcall *k;
+    int64_t at = 0;
+
+    /* fstat doesn't tell through which open file */
+    if (!h && !vm_fresh(n) && n->row->kind == K_VMFILE)
+        h = handle_writing(n, fuse_req_ctx(req)->pid);
+    if ((is_home(n) && !vm_up(n->o)) || vm_unsent(h) || vm_fresh(n)) {
         reply_attr(req, n, h);
-    else
-        vmcall_send(vmcall_new(req, n, NULL, got_attr), FILES_STAT);
+        return;
+    }
+    k = vmcall_new(req, n, NULL, got_attr);
+    k->sent_at = mono_ms();
+    if (!is_home(n) && vm_up(n->o))
+        known = vmdir_peek(n->o, n->path, &e, &at);
+    if (known != VM_UNKNOWN) {
+        attr_is(k, e, at);
+        vmcall_free(k);
+    } else if (!is_home(n) && !e && vmdir_worth(n->o, dir)) {
+        vmcall_wait(k);
+        vmdir_want(n->o, dir, false, attr_listed, k);
+    } else {
+        vmcall_send(k, FILES_STAT);
+    }
 }
 
 void vm_setattr(fuse_req_t req, struct node *n, struct handle *h,
@@ -346,34 +339,61 @@ void vm_setattr(fuse_req_t req, struct node *n, struct handle *h,
     if (to_set & FUSE_SET_ATTR_SIZE && n->row->kind == K_VMFILE)
         vm_resize(req, n, h, st->st_size);
     else
-        vm_getattr(req, n, h); /* modes and times stay the VM's own */
+        vm_set_attrs(req, n, h, st, to_set);
 }
 
 /* ---- names ---- */
 
-static void name_changed(struct vmcall *k, int code)
+static void removed(struct vmcall *k, int code)
 {
-    vm_list_drop(k->n->o);
+    if (code)
+        vmdir_forget(k->o, k->n->path);
+    else
+        vmdir_del(k->o, k->path);
+    vm_dir_changed(k->n);
     vmcall_reply(k, code);
     vmcall_free(k);
 }
 
 void vm_remove(fuse_req_t req, struct node *dir, const char *name)
 {
-    vmcall_send(vmcall_new(req, dir, name, name_changed), FILES_REMOVE);
+    vmcall_send(vmcall_new(req, dir, name, removed), FILES_REMOVE);
 }
 
 static void renamed(struct vmcall *k, int code)
 {
-    if (!code)
-        node_moved(k->n->o, K_VMDIR, k->path, k->path2);
-    name_changed(k, code);
+    if (code) { /* it may have been done for all that */
+        vmdir_forget(k->o, "");
+    } else {
+        node_moved(k->o, K_VMDIR, k->path, k->path2);
+        vmdir_moved(k->o, k->path, k->path2);
+    }
+    vm_dir_changed(k->n);
+    vmcall_reply(k, code);
+    vmcall_free(k);
+}
+
+static void rename_checked(struct vmcall *k, int code)
+{
+    char *path = k->path;
+
+    /* it was asked for what is there to be replaced */
+    k->path = k->path2;
+    k->path2 = path;
+    k->fn = renamed;
+    if (code == -ENOENT) {
+        vmcall_send(k, FILES_RENAME);
+        return;
+    }
+    vmcall_reply(k, code ? code : -EEXIST);
+    vmcall_free(k);
 }
 
 void vm_rename(fuse_req_t req, struct node *from, const char *name,
-               struct node *to, const char *newname)
+               struct node *to, const char *newname, bool replace)
 {
     struct vmcall *k;
+    char *path;
 
     if (!oid_same(from->o, to->o)) {
         fuse_reply_err(req, EPERM);
@@ -381,22 +401,52 @@ void vm_rename(fuse_req_t req, struct node *from, const char *name,
     }
     k = vmcall_new(req, from, name, renamed);
     k->path2 = path_join(to->path, newname);
-    vmcall_send(k, FILES_RENAME);
+    vm_dir_changed(to);
+    if (replace) {
+        vmcall_send(k, FILES_RENAME);
+        return;
+    }
+    path = k->path;
+    k->path = k->path2;
+    k->path2 = path;
+    k->fn = rename_checked;
+    vmcall_send(k, FILES_STAT);
+}
+
+static void made_seen(struct vmcall *k, int code)
+{
+    if (!code && k->count)
+        vmdir_put(k->o, k->path, k->entries);
+    looked_up(k, code);
 }
 
 static void made(struct vmcall *k, int code)
 {
-    vm_list_drop(k->n->o);
+    vm_dir_changed(k->n);
     if (code) {
+        vmdir_forget(k->o, k->n->path);
         vmcall_reply(k, code);
         vmcall_free(k);
         return;
     }
-    k->fn = looked_up;
+    k->fn = made_seen;
     vmcall_send(k, FILES_STAT);
 }
 
+static void mkdir_checked(struct vmcall *k, int code)
+{
+    k->fn = made;
+    if (code == -ENOENT) {
+        vmcall_send(k, FILES_MKDIR);
+        return;
+    }
+    vmcall_reply(k, code ? code : -EEXIST);
+    vmcall_free(k);
+}
+
+/* the protocol makes no difference between one that was made and one that was
+ * there, and mkdir is what scripts take for a lock */
 void vm_mkdir(fuse_req_t req, struct node *dir, const char *name)
 {
-    vmcall_send(vmcall_new(req, dir, name, made), FILES_MKDIR);
+    vmcall_send(vmcall_new(req, dir, name, mkdir_checked), FILES_STAT);
 }

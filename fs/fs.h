@@ -50,7 +50,7 @@ struct handle {
     uint64_t changes; /* wait/change: aspects not told yet */
     struct control *ctl;
     struct docfile *doc;
-    pid_t pid; /* of doc: who opened it */
+    pid_t pid; /* of doc and vm: who opened it */
     struct vmfile *vm;
     struct input *input;
     bool wrote, refused; /* input: any write at all */

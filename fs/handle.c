@@ -57,7 +57,7 @@ static bool same_process(pid_t a, pid_t b)
 struct handle *handle_writing(const struct node *n, pid_t pid)
 {
     for (struct handle *h = all; h; h = h->next)
-        if (h->n == n && h->doc && handle_writes(h) &&
+        if (h->n == n && (h->doc || h->vm) && handle_writes(h) &&
             same_process(h->pid, pid))
             return h;
     return NULL;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "fs/document.h"
+#include "fs/files.h"
 #include "fs/touch.h"
 
 /* requests in a row before the inbox is looked at again */
@@ -81,7 +82,8 @@ static int shorter(int a, int b)
 
 static int timeout_ms(void)
 {
-    int ms = shorter(doc_timeout(now_ms()), touch_timeout());
+    int ms = shorter(shorter(doc_timeout(now_ms()), touch_timeout()),
+                     vm_attrs_timeout());
 
     return end_at ? shorter(ms, 50) : ms;
 }
@@ -116,6 +118,7 @@ void loop_run(void)
         take_signals();
         doc_tick(now_ms());
         touch_run();
+        vm_attrs_tick();
     }
     free(request.mem);
     request.mem = NULL;

@@ -37,8 +37,10 @@ struct node {
     int64_t sized_at, size;      /* of a view: as of which change, how long */
     int64_t seen_at, touched_at; /* ms, for inotify */
     bool touch_due;
-    /* of what is in a VM: when it was asked, and what it said */
+    /* of what is in a VM: when it was asked, and what it said; when its name
+     * was there; when we wrote it, and so know its size */
     int64_t vm_at, vm_mtime;
+    int64_t vm_named_at, vm_sized_at;
     unsigned vm_mode;
     char *vm_target;
 };

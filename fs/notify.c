@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "fs/files.h"
 #include "fs/fs.h"
 #include "fs/touch.h"
 
@@ -190,6 +191,7 @@ static void forget_changed(const struct courier_change *c)
 {
     struct object *obj = object_find(c->o);
 
+    vm_changed(c);
     if (!obj)
         return;
     for (struct node *n = obj->nodes; n; n = n->obj_next)

@@ -282,7 +282,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
         refuse_name(req, from, name, -EPERM,
                     "nothing moves into a VM or out of it: copy it");
     } else if (vm) {
-        vm_rename(req, from, name, to, newname);
+        vm_rename(req, from, name, to, newname, !flags);
     } else if (flags && taken(to, newname)) {
         fuse_reply_err(req, EEXIST);
     } else if (from->row->kind == K_LIST && to->row->kind == K_LIST) {

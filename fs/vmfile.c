@@ -5,8 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { AHEAD = 256 << 10, FETCH = 1 << 20 };
-static const int64_t window_ms = 1000;
+enum { FETCH = 1 << 20 };
 
 static int spool_new(void)
 {
@@ -22,24 +21,28 @@ static int spool_new(void)
     return fd;
 }
 
-static void vmfile_free(struct vmfile *f)
+void vmfile_unref(struct vmfile *f)
 {
-    if (!f)
+    if (!f || --f->refs)
         return;
-    vm_entries_free(f->list, f->n);
-    buf_free(&f->window);
+    vmlist_unref(f->list);
+    vm_read_free(f);
     if (f->fd >= 0)
         close(f->fd);
     free(f);
 }
 
-static struct handle *vm_handle(struct node *n,
+/* req may be NULL */
+static struct handle *vm_handle(fuse_req_t req, struct node *n,
                                 const struct fuse_file_info *fi, int spool)
 {
     struct handle *h = handle_new(n, fi);
 
+    h->pid = req ? fuse_req_ctx(req)->pid : 0;
     h->vm = xcalloc(1, sizeof(*h->vm));
+    h->vm->refs = 1;
     h->vm->fd = spool;
+    h->vm->x = -1;
     return h;
 }
 
@@ -50,46 +53,54 @@ static void open_reply(struct vmcall *k, struct handle *h)
     k->fi.fh = (uint64_t)(uintptr_t)h;
     if (k->req && fuse_reply_open(k->req, &k->fi) == 0)
         return;
-    vmfile_free(h->vm);
-    h->vm = NULL;
+    vm_closedir(h);
     handle_free(h);
 }
 
 /* ---- directories ---- */
 
-static void listed(struct vmcall *k, int code)
+static void listed(void *arg, int code, const char *words, struct vmlist *l)
 {
+    struct vmcall *k = arg;
     struct handle *h;
 
-    if (code) {
-        vmcall_reply(k, code);
-    } else {
-        vm_list_keep(k->n, k->entries, k->count);
-        h = vm_handle(k->n, &k->fi, -1);
-        h->vm->list = vmcall_take(k, &h->vm->n);
+    vmcall_waited(k);
+    if (l) {
+        h = vm_handle(k->req, k->n, &k->fi, -1);
+        h->vm->list = l;
+        h->vm->list_n = l->n;
         open_reply(k, h);
+    } else {
+        snprintf(k->words, sizeof(k->words), "%.199s", words);
+        vmcall_reply(k, code);
     }
     vmcall_free(k);
 }
 
 void vm_opendir(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
 {
-    struct vmcall *k = vmcall_new(req, n, NULL, listed);
+    struct vmcall *k = vmcall_new(req, n, NULL, NULL);
 
+    if (!vm_up(n->o)) {
+        vmcall_reply(k, -EHOSTDOWN);
+        vmcall_free(k);
+        return;
+    }
     k->fi = *fi;
-    vmcall_send(k, FILES_LIST);
+    vmcall_wait(k);
+    vmdir_want(n->o, n->path, true, listed, k);
 }
 
 void vm_closedir(struct handle *h)
 {
-    vmfile_free(h->vm);
+    vmfile_unref(h->vm);
     h->vm = NULL;
 }
 
 static bool dir_entry(struct handle *h, size_t i, const char **name,
                       struct stat *st)
 {
-    struct courier_entry *e;
+    const struct courier_entry *e;
     AUTO_FREE char *path = NULL;
     struct key k = {.o = h->n->o, .trash = h->n->trash};
 
@@ -99,7 +110,7 @@ static bool dir_entry(struct handle *h, size_t i, const char **name,
         st->st_mode = S_IFDIR;
         return true;
     }
-    e = &h->vm->list[i - 2];
+    e = &h->vm->list->v[i - 2];
     *name = e->name;
     k.row = vm_row(e->type);
     if (!k.row)
@@ -115,7 +126,7 @@ void vm_readdir(fuse_req_t req, struct handle *h, size_t size, off_t off)
     AUTO_FREE char *buf = xmalloc(size);
     size_t n = 0;
 
-    for (size_t i = (size_t)off; i < h->vm->n + 2; i++) {
+    for (size_t i = (size_t)off; i < h->vm->list_n + 2; i++) {
         struct stat st = {0};
         const char *name;
         size_t need;
@@ -153,7 +164,7 @@ static void fetched_open(struct vmcall *k, int code)
     if (code) {
         vmcall_reply(k, code);
     } else {
-        struct handle *h = vm_handle(k->n, &k->fi, k->fd);
+        struct handle *h = vm_handle(k->req, k->n, &k->fi, k->fd);
 
         k->fd = -1;
         open_reply(k, h);
@@ -170,7 +181,7 @@ static void vm_open(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
     struct handle *h;
     int spool = -1;
 
-    if (!courier_files_up(fs.c, n->o)) {
+    if (!vm_up(n->o)) {
         fuse_reply_err(req, EHOSTDOWN);
         return;
     }
@@ -188,33 +199,45 @@ static void vm_open(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
         vmcall_send(k, FILES_READ);
         return;
     }
-    h = vm_handle(n, fi, spool);
+    h = vm_handle(req, n, fi, spool);
     h->vm->emptied = writes;
     fi->direct_io = 1;
     handle_reply(req, h, fi);
 }
 
-static void created_stat(struct vmcall *k, int code)
+/* it is there now, and empty; what else is known of it is ours to tell until
+ * it is closed */
+static void created(struct vmcall *k, int code)
 {
+    struct courier_entry made = {
+        .type = 'f', .mode = 0600, .mtime_ns = now_ns()};
     struct fuse_entry_param e = {0};
     struct key key = {.row = row_get(R_VMFILE),
-                      .o = k->n->o,
+                      .o = k->o,
                       .path = k->path,
                       .trash = k->n->trash};
     struct handle *h;
     struct node *n;
 
-    if (!code && (!k->count || k->entries->type != 'f'))
-        code = -ESTALE;
+    vm_dir_changed(k->n);
+    if (code)
+        vmdir_forget(k->o, k->n->path);
+    else
+        vmdir_unsure(k->o, k->path);
     if (code || !k->req) {
         vmcall_reply(k, code);
         vmcall_free(k);
         return;
     }
     n = node_get(&key);
-    vm_learn(n, k->entries);
-    h = vm_handle(n, &k->fi, k->fd);
+    vm_learn(n, &made, 0);
+    n->vm_named_at = mono_ms();
+    h = vm_handle(k->req, n, &k->fi, k->fd);
     k->fd = -1;
+    if (k->mode & 0100) {
+        h->vm->x = 1;
+        h->vm->emptied = true; /* so that it is told even if nothing comes */
+    }
     attr_fill(n, h, &e.attr);
     entry_fill(n, &e);
     n->nlookup++;
@@ -228,16 +251,21 @@ static void created_stat(struct vmcall *k, int code)
     vmcall_free(k);
 }
 
-static void created(struct vmcall *k, int code)
+/* who made it meanwhile in the VM doesn't lose it: the kernel looks again */
+static void create_checked(struct vmcall *k, int code)
 {
-    vm_list_drop(k->n->o);
-    if (code) {
-        vmcall_reply(k, code);
-        vmcall_free(k);
+    k->fn = created;
+    if (code == -ENOENT) {
+        vmcall_send(k, FILES_WRITE);
         return;
     }
-    k->fn = created_stat;
-    vmcall_send(k, FILES_STAT);
+    if (!code) {
+        vmdir_forget_one(k->o, k->path);
+        vmdir_forget(k->o, k->n->path);
+        code = k->fi.flags & O_EXCL ? -EEXIST : -ESTALE;
+    }
+    vmcall_reply(k, code);
+    vmcall_free(k);
 }
 
 void vm_create(fuse_req_t req, struct node *dir, const char *name, mode_t mode,
@@ -246,49 +274,18 @@ void vm_create(fuse_req_t req, struct node *dir, const char *name, mode_t mode,
     struct vmcall *k;
     int spool = spool_new();
 
-    (void)mode;
     if (spool < 0) {
         fuse_reply_err(req, errno);
         return;
     }
-    k = vmcall_new(req, dir, name, created);
+    k = vmcall_new(req, dir, name, create_checked);
     k->fi = *fi;
     k->fd = spool;
-    vmcall_send(k, FILES_WRITE);
+    k->mode = mode;
+    vmcall_send(k, FILES_STAT);
 }
 
-/* ---- read ---- */
-
-static bool window_has(const struct vmfile *f, off_t off)
-{
-    return f->window.n && mono_ms() - f->window_at < window_ms &&
-           off >= f->window_off && off < f->window_off + (off_t)f->window.n;
-}
-
-static void window_reply(fuse_req_t req, struct vmfile *f, size_t size,
-                         off_t off)
-{
-    reply_bytes(req, &f->window, size, off - f->window_off);
-}
-
-static void read_done(struct vmcall *k, int code)
-{
-    struct vmfile *f;
-
-    /* once nobody waits the handle may be gone */
-    if (code || !k->req) {
-        vmcall_reply(k, code);
-    } else {
-        f = k->h->vm;
-        buf_free(&f->window);
-        f->window = k->data;
-        k->data = (struct buf){0};
-        f->window_off = k->off;
-        f->window_at = mono_ms();
-        window_reply(k->req, f, (size_t)k->mode, k->off);
-    }
-    vmcall_free(k);
-}
+/* ---- reading and writing ---- */
 
 static void read_spool(fuse_req_t req, int fd, size_t size, off_t off)
 {
@@ -303,25 +300,11 @@ static void read_spool(fuse_req_t req, int fd, size_t size, off_t off)
 
 static void vm_read(fuse_req_t req, struct handle *h, size_t size, off_t off)
 {
-    struct vmcall *k;
-
-    if (h->vm->fd >= 0) {
+    if (h->vm->fd >= 0)
         read_spool(req, h->vm->fd, size, off);
-        return;
-    }
-    if (window_has(h->vm, off)) {
-        window_reply(req, h->vm, size, off);
-        return;
-    }
-    k = vmcall_new(req, h->n, NULL, read_done);
-    k->h = h;
-    k->off = off;
-    k->mode = (mode_t)size;
-    k->len = size > AHEAD ? (int64_t)size : AHEAD;
-    vmcall_send(k, FILES_READ);
+    else
+        vm_read_file(req, h, size, off);
 }
-
-/* ---- write ---- */
 
 static void vm_write(fuse_req_t req, struct handle *h, const char *p, size_t n,
                      off_t off, const struct fuse_file_info *fi)
@@ -338,15 +321,24 @@ static void vm_write(fuse_req_t req, struct handle *h, const char *p, size_t n,
         return;
     }
     h->vm->dirty = true;
+    h->vm->set_mtime = false;
     fuse_reply_write(req, (size_t)did);
 }
 
 static void uploaded(struct vmcall *k, int code)
 {
-    vm_list_drop(k->n->o);
+    struct stat st;
+
     k->n->vm_at = 0;
+    if (!code && !fstat(k->fd, &st)) {
+        k->n->size = st.st_size;
+        k->n->vm_sized_at = k->sent_at;
+    }
+    vmdir_unsure(k->o, k->path);
     if (code && k->h && k->req)
         k->h->vm->dirty = true;
+    if (!code && k->n_attrs)
+        vm_attrs_note(k->o, &k->attrs[0]);
     vmcall_reply(k, code);
     vmcall_free(k);
 }
@@ -355,7 +347,14 @@ static void upload(fuse_req_t req, struct handle *h, vm_fn fn)
 {
     struct vmcall *k = vmcall_new(req, h->n, NULL, fn);
 
-    h->vm->dirty = h->vm->emptied = false;
+    if (h->vm->set_mtime || h->vm->x >= 0) {
+        k->attrs = xcalloc(1, sizeof(*k->attrs));
+        k->n_attrs = 1;
+        k->attrs[0] = (struct courier_attrs){
+            xstrdup(k->path), h->vm->set_mtime, h->vm->mtime_ns, h->vm->x};
+    }
+    h->vm->dirty = h->vm->emptied = h->vm->set_mtime = false;
+    h->vm->x = -1;
     k->h = req ? h : NULL;
     k->fd = dup(h->vm->fd);
     vmcall_send(k, FILES_WRITE);
@@ -365,7 +364,7 @@ static void vm_flush(fuse_req_t req, struct handle *h,
                      const struct fuse_file_info *fi)
 {
     (void)fi;
-    if (h->vm->fd >= 0 && h->vm->dirty)
+    if (h->vm->fd >= 0 && (h->vm->dirty || h->vm->set_mtime || h->vm->x >= 0))
         upload(req, h, uploaded);
     else
         fuse_reply_err(req, 0);
@@ -380,16 +379,15 @@ static void vm_release(struct handle *h)
 {
     if (h->vm->fd >= 0 && h->vm->emptied && !h->vm->dirty)
         upload(NULL, h, uploaded);
-    vmfile_free(h->vm);
-    h->vm = NULL;
+    vm_closedir(h);
 }
 
 /* ---- size ---- */
 
 static void resized(struct vmcall *k, int code)
 {
-    vm_list_drop(k->n->o);
     k->n->vm_at = 0;
+    vmdir_unsure(k->o, k->path);
     if (code || !k->req)
         vmcall_reply(k, code);
     else

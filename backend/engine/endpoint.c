@@ -33,6 +33,7 @@ struct endpoints {
     char *limits;      /* words; under lock */
     int64_t limits_of; /* inode of the socket they were asked from */
     bool ran;          /* the local host, when it was looked at last */
+    int probe; /* a connection that nothing is sent on, or -1; under lock */
 };
 
 /* ---- the local host's traces ---- */
@@ -42,19 +43,52 @@ static char *host_path(struct courier *c, const char *name)
     return xasprintf("%s/host%s%s", c->data, *name ? "/" : "", name);
 }
 
-/* does somebody listen there? never blocks */
-static bool host_answers(struct courier *c)
+/* a connection to who listens there, or -1; never blocks */
+static int host_connect(struct courier *c)
 {
     AUTO_FREE char *path = host_path(c, "host.sock");
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    AUTO_CLOSE int fd =
-        socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-    if (fd < 0 || strlen(path) >= sizeof(a.sun_path))
-        return false;
+    if (fd < 0 || strlen(path) >= sizeof(a.sun_path)) {
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
     memcpy(a.sun_path, path, strlen(path) + 1);
     /* EAGAIN: a queue that is full has an owner */
-    return !connect(fd, (struct sockaddr *)&a, sizeof(a)) || errno == EAGAIN;
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) && errno != EAGAIN) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* has the other end closed it, or never taken it? */
+static bool is_closed(int fd)
+{
+    char b;
+
+    return recv(fd, &b, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+}
+
+/* does the local host run? A connection is kept for that, since every call
+ * asks */
+static bool host_answers(struct courier *c)
+{
+    struct endpoints *p = c->endpoints;
+    bool answers;
+
+    pthread_mutex_lock(&p->lock);
+    if (p->probe >= 0 && is_closed(p->probe)) {
+        close(p->probe);
+        p->probe = -1;
+    }
+    if (p->probe < 0)
+        p->probe = host_connect(c);
+    answers = p->probe >= 0;
+    pthread_mutex_unlock(&p->lock);
+    return answers;
 }
 
 static json_t *host_json(struct courier *c)
@@ -497,6 +531,7 @@ int endpoints_open(struct courier *c, struct err *e)
     (void)e;
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->local_lock, NULL);
+    p->probe = -1;
     c->endpoints = p;
     return 0;
 }
@@ -515,6 +550,8 @@ void endpoints_close(struct courier *c)
         vault_free(x->key);
         free(x);
     }
+    if (p->probe >= 0)
+        close(p->probe);
     free(p->limits);
     pthread_mutex_destroy(&p->lock);
     pthread_mutex_destroy(&p->local_lock);
