@@ -7,7 +7,9 @@
 
 #include "base/base.h"
 
-/* 0 and its absolute path, owned by the caller; -EBUSY, -ENOENT, ... */
+/* 0 and its absolute path, owned by the caller; -EBUSY, -ENOENT, ...
+ * -ETIMEDOUT, after ten seconds at most, when what is mounted there does not
+ * answer: a process of its own touches it. Blocks; before any threads. */
 int mount_check(const char *dir, char **path, struct err *e);
 /* unmounts lazily, whoever we are */
 void mount_detach(const char *dir);

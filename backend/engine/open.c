@@ -8,15 +8,38 @@
 #include <sodium.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 enum { SHUTDOWN_ALL_MS = 120 * 1000 };
 
 static int lock_fd = -1; /* of the data directory; one record a process */
 
+/* " (pid N)" of who holds that lock; empty if it can't be told: a process of
+ * another pid namespace has no number here */
+static char *locked_by(int fd)
+{
+    FILE *f = fopen("/proc/locks", "re");
+    struct stat st;
+    char line[256];
+    unsigned major, minor;
+    unsigned long ino;
+    int pid, of = 0;
+
+    while (f && !fstat(fd, &st) && !of && fgets(line, sizeof(line), f))
+        if (sscanf(line, "%*s FLOCK %*s WRITE %d %x:%x:%lu", &pid, &major,
+                   &minor, &ino) == 4 &&
+            makedev(major, minor) == st.st_dev && ino == st.st_ino)
+            of = pid;
+    if (f)
+        fclose(f);
+    return of > 0 ? xasprintf(" (pid %d)", of) : xstrdup("");
+}
+
 static int take_lock(const char *data, int *fd, struct err *e)
 {
     AUTO_FREE char *path = xasprintf("%s/lock", data);
+    AUTO_FREE char *by = NULL;
 
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (*fd < 0)
@@ -28,11 +51,12 @@ static int take_lock(const char *data, int *fd, struct err *e)
             sleep_ms(50);
             continue;
         }
+        by = locked_by(*fd);
         close(*fd);
         *fd = -1;
-        return err_set(e, EBUSY,
-                       "the data directory %s is in use by another courierfs",
-                       data);
+        return err_set(
+            e, EBUSY, "the data directory %s is in use by another courierfs%s",
+            data, by);
     }
     return 0;
 }

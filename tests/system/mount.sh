@@ -105,6 +105,56 @@ is "the sandbox goes on" "$(cat "$S/a/status")" running
 kill -9 "$(pid)"
 yes "at once after kill -9" mount_
 is "one mount" "$(grep -c " $M " /proc/mounts)" 1
+
+### a mount point that hangs: a sentence in a bounded time, and whose it is
+# a file system that nobody serves: the first touch waits for ever
+cat >"$T/hung.py" <<'END'
+import os, socket, subprocess, sys, time
+ours, theirs = socket.socketpair()
+subprocess.run(["fusermount3", "-o", "fsname=hung,subtype=hung", "--",
+                sys.argv[1]], check=True, pass_fds=[theirs.fileno()],
+               env={**os.environ, "_FUSE_COMMFD": str(theirs.fileno())})
+kept = ours.recvmsg(1, socket.CMSG_SPACE(4))
+open(sys.argv[1] + ".ready", "w").close()
+time.sleep(1000)
+END
+mkdir "$T/hung"
+python3 "$T/hung.py" "$T/hung" &
+hung=$!
+p=$(pid)
+ln -s "$M" "$T/link"
+kill -STOP "$p"
+mute="does not answer"
+# hangs WHAT PATTERN ARGS...: refused; prints one line if it is as it must be
+hangs() {
+    local rc out t=$SECONDS
+    out=$(timeout -k 1 30 "$BIN/courierfs" "${@:3}" 2>&1)
+    rc=$?
+    [ $rc = 1 ] && [ $((SECONDS - t)) -le 20 ] && [ "$(wc -l <<<"$out")" = 1 ] &&
+        grep -qE "$2" <<<"$out" && return
+    echo "$1: $rc after $((SECONDS - t)) s: $out"
+}
+yes "somebody else hangs, too" soon 10 test -e "$T/hung.ready"
+# each waits as long as the others, so all at once
+{
+    hangs "stopped" "^courierfs: the mount point $M $mute: courierfs \(pid $p\) .*stopped; kill -CONT $p" --data "$D" "$M" &
+    hangs "with other data" "$M $mute: courierfs \(pid $p\)" --data "$T/data4" "$M" &
+    hangs "by a link" "$T/link $mute" --data "$T/data4" "$T/link" &
+    hangs "a directory in it" "$M/projects $mute" --data "$T/data4" "$M/projects" &
+    hangs "a file system of others" "$T/hung $mute: .* hangs" --data "$T/data4" "$T/hung" &
+    hangs "below it" "$T/hung/a/b $mute" --data "$T/data4" "$T/hung/a/b" &
+    (cd "$T" && hangs "a relative name" "mnt/../mnt $mute: courierfs \(pid $p\)" --data "$T/data4" mnt/../mnt) &
+    hangs "its data, elsewhere" "$D is in use by another courierfs \(pid $p\)" --data "$D" "$T/m2" &
+} >"$T/hangs"
+for job in $(jobs -p); do [ "$job" = $hung ] || wait "$job"; done
+is "what hangs is told in time" "$(cat "$T/hangs")" ""
+kill -CONT "$p"
+yes "it goes on" timeout 10 test -s "$M/status"
+yes "and is told to be there" eval '"$BIN/courierfs" --data "$T/data4" "$M" 2>&1 | grep -q "mounted there already"'
+fusermount3 -uz "$T/hung"
+kill "$hung"
+yes "nobody is left" soon 10 eval '[ "$(pgrep -fc "courierfs .*$T/")" = "$(pgrep -fc "courierfs --data $D $M")" ]'
+
 # started through a pipe: end of file comes
 mkdir -p "$T/m3"
 is "through a pipe" "$(timeout 60 "$BIN/courierfs" --data "$T/data3" "$T/m3" 2>&1 | wc -l)" 1
