@@ -72,6 +72,22 @@ static const char supervisor[] =
     "echo \"$c $s\" >\"$courier_dir/exit.new\"\n"
     "mv \"$courier_dir/exit.new\" \"$courier_dir/exit\"\n";
 
+/* is there room for one more, of what `supervisor` lets it have? Threads
+ * count, too */
+#define ROOM                                                                  \
+    "room() {\n"                                                              \
+    "  for o in u p; do\n"                                                    \
+    "    n=$(ulimit -$o 2>/dev/null) || continue\n"                           \
+    "    [ \"$n\" -gt 64 ] 2>/dev/null || return 0\n"                         \
+    "    n=$((n - (n > 800 ? 100 : n / 8) - 16)) u=0\n"                       \
+    "    set -- /proc/[0-9]*/task/[0-9]*\n"                                   \
+    "    [ $# -ge $n ] || return 0\n"                                         \
+    "    for t; do [ -O \"$t\" ] && u=$((u + 1)); done\n"                     \
+    "    [ $u -lt $n ]\n"                                                     \
+    "    return\n"                                                            \
+    "  done\n"                                                                \
+    "}\n"
+
 /*
  * The lock is taken when all has been read: one whose daemon died in between
  * waits for the rest of its input for ever, and must not hold up the next,
@@ -96,7 +112,7 @@ static const char starter[] =
     "[ \"$(wc -c <\"$I/prompt\")\" -eq \"$N\" ] &&\n"
     "  [ \"$(wc -c <\"$I/env\")\" -eq \"$E\" ] &&\n"
     "  [ \"$(wc -c <\"$I/cmd\")\" -eq \"$9\" ] || exit 73\n"
-    "[ -e \"$D/started\" ] && exit 0\n"
+    "[ -e \"$D/started\" ] && exit 0\n" ROOM "room || exit 76\n"
     "exec 9>>\"$D/alive\"\n"
     "if command -v flock >/dev/null; then\n"
     "  flock -w 5 9 || exit 74\n"
@@ -109,6 +125,7 @@ static const char starter[] =
     "[ -n \"${10}\" ] && mkdir -p \"$D/in\" && : >\"$D/in.list\" &&\n"
     "  mkfifo -m 600 \"$D/stdin\" \"$D/in.wake\"\n"
     "command -v \"$S\" >/dev/null || S=sh\n"
+    "read -r f </proc/$$/stat; echo \"${D##*/} $f\" >>\"${D%/*}/.starts\"\n"
     "mkdir \"$D/started\" || exit 0\n"
     "setsid sh \"$D/run\" \"$D\" \"$5\" \"$4\" \"$S\" \"$7\" \"${10}\" "
     "</dev/null >/dev/null 2>\"$D/word\" &\n"
@@ -235,20 +252,21 @@ static const char members[] =
     "    if (state[p] !~ /[ZX]/ && p + 0 != s) print p\n"
     "}\n";
 
+/* nothing forks while it holds; root would hold the VM itself */
+#define HOLD                                                                  \
+    "hold() {\n"                                                              \
+    "  [ -r /proc/1/environ ] || { held=1; kill -s STOP -- -1; }\n"           \
+    "}\n"                                                                     \
+    "trap '[ -z \"$held\" ] || kill -s CONT -- -1' EXIT\n"
+
 /*
  * TERM, then KILL. What goes on forking is held first: a signal to all is
  * sent at one moment, in which no fork happens, and who is held has used up
  * what he may have. What isn't of the turn goes on afterwards. Where there are
  * many that comes first of all, before we need anything that is short then.
- * Root would hold the VM itself.
  */
 static const char killer[] =
-    "M=$1 D=$2 A=$3 held=\n"
-    "hold() {\n"
-    "  [ -r /proc/1/environ ] || { held=1; kill -s STOP -- -1; }\n"
-    "}\n"
-    "trap '[ -z \"$held\" ] || kill -s CONT -- -1' EXIT\n"
-    "set -- /proc/[0-9]*\n"
+    "M=$1 D=$2 A=$3 held=\n" HOLD "set -- /proc/[0-9]*\n"
     "[ $# -lt 150 ] || hold\n"
     "mkdir -p \"$D\"; mkdir \"$D/started\" 2>/dev/null\n"
     "list() {\n"
@@ -279,9 +297,88 @@ static const char killer[] =
     "rounds 100 KILL\n"
     "exit 1\n";
 
+/*
+ * Which of the groups of processes that earlier turns left has the most
+ * (threads, or pages): its turn, how many threads, and which processes. An
+ * orphan that has wiped its marks is taken for one of the turn that had begun
+ * last when it was born; these are a group of their own, with a minus. `only`
+ * one group if it is given. What no turn of ours began is in no group.
+ */
+static const char leavers[] =
+    "function pid(f) { split(f, w, \"/\"); return w[3] + 0 }\n"
+    "$1 == \"m\" { p = pid($2); sub(/.*-/, \"\", $2); of[p] = $2 + 0; next }\n"
+    "$1 == \"w\" { wiped[pid($2)]; next }\n"
+    "$1 == \"f\" { id[++k] = $2 + 0; at[k] = $24 + 0; next }\n"
+    "{ r = r == \"\" ? $0 : r \" \" $0; f = r; sub(/^.*\\) /, \"\", f) }\n"
+    "split(f, a, \" \") < 40 { next }\n"
+    "{ p = r + 0; r = \"\"; if (a[1] ~ /[ZX]/) next\n"
+    "  up[p] = a[2] + 0; threads[p] = a[18] + 0; born[p] = a[20] + 0\n"
+    "  size[p] = memory ? a[22] + 0 : a[18] + 0 }\n"
+    "END {\n"
+    "  for (p in up)\n"
+    "    if (!(p in of) && p in wiped && up[p] == 1)\n"
+    "      for (i = k; i && !(p in of); i--)\n"
+    "        if (born[p] >= at[i]) of[p] = -id[i]\n"
+    "  for (p in up) {\n"
+    "    for (q = p; (q in up) && !(q in of) && n[p]++ < 9999;) q = up[q]\n"
+    "    if (!(q in of) || !(q in up)) continue\n"
+    "    g = of[q]; all[g] += size[p]; count[g] += threads[p]\n"
+    "    list[g] = list[g] \" \" p\n"
+    "  }\n"
+    "  for (g in all)\n"
+    "    if (only == \"\" ? best == \"\" || all[g] > all[best] : g == only)\n"
+    "      best = g\n"
+    "  if (best != \"\") print best, count[best] list[best]\n"
+    "}\n";
+
+/* ends one group after the other until there is room, or one where memory is
+ * what is short; says which, and of how many */
+static const char clearer[] =
+    "I=$1 F=$2 A=$3 K=$4 held=\n" HOLD ROOM "list() {\n"
+    "  { grep -zoaxHE \"COURIER_PROCESS=$I-[0-9]+\" /proc/[0-9]*/environ |\n"
+    "      tr '\\0' '\\n' | sed 's/^/m /'\n"
+    "    grep -LzE '^E2B_SANDBOX' /proc/[0-9]*/environ | sed 's/^/w /'\n"
+    "    sed 's/^/f /' \"$F\"\n"
+    "    cat /proc/[0-9]*/stat\n"
+    "  } 2>/dev/null | awk -v memory=\"$K\" -v only=\"$1\" \"$A\"\n"
+    "}\n"
+    "rounds() {\n" /* GROUP N SIGNAL */
+    "  i=0\n"
+    "  while [ $i -lt $2 ]; do\n"
+    "    p=$(list $1 | cut -d' ' -f3-); [ -n \"$p\" ] || return 0\n"
+    "    [ -z \"$3\" ] || kill -s $3 $p 2>/dev/null ||\n"
+    "      sudo -n kill -s $3 $p 2>/dev/null\n"
+    "    sleep 0.02; i=$((i+1))\n"
+    "  done\n"
+    "  return 1\n"
+    "}\n"
+    "d=0\n"
+    "while [ -n \"$K\" ] || ! room; do\n"
+    "  set -- $(list)\n"
+    "  [ $# -gt 1 ] && [ $((d += 1)) -lt 100 ] || break\n"
+    "  rounds $1 1 TERM || rounds $1 12 || rounds $1 10 KILL ||\n"
+    "    { hold; rounds $1 100 KILL; }\n"
+    "  echo \"$1 $2\"\n"
+    "  [ -z \"$K\" ] || exit 0\n"
+    "done\n"
+    "[ -z \"$K\" ] && room\n";
+
 static void dir_of(int64_t process, char out[96])
 {
     (void)snprintf(out, 96, "%s/%lld", TURNS, (long long)process);
+}
+
+/* what a shell says that can't fork, or what became of it */
+static int short_of(const struct e2b_result *res)
+{
+    const char *said = buf_str(&res->err);
+
+    if (res->exit_code == 76 || strstr(said, "annot fork") ||
+        strstr(said, "Resource temporarily unavailable"))
+        return ENOBUFS;
+    if (res->exit_code == 128 + 9 || strstr(said, "Cannot allocate memory"))
+        return ENOMEM;
+    return 0;
 }
 
 static int failed(const char *what, const struct e2b_result *res,
@@ -343,7 +440,10 @@ int launch_start(const struct e2b_target *t, const struct launch *l,
     r = e2b_exec(t, &run, &res, e);
     buf_wipe(&in);
     buf_wipe(&coded);
-    if (r == 0 && res.exit_code)
+    if (r == 0 && res.exit_code && (r = short_of(&res)) != 0)
+        r = err_set(e, r, "the VM has no %s left for another turn",
+                    r == ENOMEM ? "memory" : "processes");
+    else if (r == 0 && res.exit_code)
         r = failed("starting the agent", &res, e);
     e2b_result_clear(&res);
     return r;
@@ -452,6 +552,26 @@ int launch_kill(const struct e2b_target *t, const char *instance,
     r = e2b_exec(t, &run, &res, e);
     if (r == 0 && res.exit_code)
         r = failed("ending the agent's processes", &res, e);
+    e2b_result_clear(&res);
+    return r;
+}
+
+int launch_clear(const struct e2b_target *t, const char *instance, bool memory,
+                 struct buf *out, struct e2b_cancel *cancel, struct err *e)
+{
+    const char *argv[] = {
+        "/bin/sh",        "-c",    clearer,           "courier", instance,
+        TURNS "/.starts", leavers, memory ? "1" : "", NULL};
+    struct e2b_run run = {.argv = argv,
+                          .limit_ms = KILL_LIMIT_MS,
+                          .max_out = 4096,
+                          .cancel = cancel};
+    struct e2b_result res = {0};
+    int r = e2b_exec(t, &run, &res, e);
+
+    if (r == 0 && res.exit_code)
+        r = failed("making room", &res, e);
+    buf_add(out, buf_str(&res.out), res.out.n);
     e2b_result_clear(&res);
     return r;
 }

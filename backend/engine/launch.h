@@ -25,7 +25,8 @@ struct launch {
     bool merge; /* stderr into out */
     bool feed;  /* stdin is what launch_give brings, not input */
 };
-/* idempotent. 0, or as e2b_exec */
+/* idempotent. 0, -ENOBUFS (as many processes as a turn may have are there
+ * already), -ENOMEM, or as e2b_exec */
 int launch_start(const struct e2b_target *t, const struct launch *l,
                  struct e2b_cancel *cancel, struct err *e);
 
@@ -71,5 +72,14 @@ int launch_read(const struct e2b_target *t, int64_t process, int fd,
  * was not yet started never starts. */
 int launch_kill(const struct e2b_target *t, const char *instance,
                 int64_t process, struct e2b_cancel *cancel, struct err *e);
+/*
+ * Ends what earlier processes left, those first that left most, until there is
+ * room for one more; or one of them, the biggest, where memory is short. May
+ * be called only while none runs. Into out "PROCESS N" lines: so many threads
+ * that this one left are ended, PROCESS negative if it is not sure that it was
+ * this one. 0 when there is room, or as e2b_exec.
+ */
+int launch_clear(const struct e2b_target *t, const char *instance, bool memory,
+                 struct buf *out, struct e2b_cancel *cancel, struct err *e);
 
 #endif

@@ -5,9 +5,10 @@
 #include "engine/input.h"
 #include "engine/jobs.h"
 #include "engine/launch.h"
+#include "engine/room.h"
 #include "engine/usage.h"
 
-enum { START_TRIES = 30 };
+enum { START_TRIES = 30, CLEAR_TRIES = 4 };
 
 /* ---- rows ---- */
 
@@ -727,8 +728,12 @@ static int job_process(struct courier *c, struct job *j, bool turn,
     }
     r = sandbox_target(c, &s, &t, e);
     if (r == 0) {
-        r = turn ? launch_turn(c, j, &s, b.message, b.process, &t, e)
-                 : launch_exec(c, j, &s, b.exec, b.process, &t, e);
+        for (int i = 0; i < CLEAR_TRIES; i++) {
+            r = turn ? launch_turn(c, j, &s, b.message, b.process, &t, e)
+                     : launch_exec(c, j, &s, b.exec, b.process, &t, e);
+            if ((r != -ENOBUFS && r != -ENOMEM) || room_make(c, j, &t, r) < 0)
+                break;
+        }
         if (r == 0)
             r = hand_over(c, j, b.process, &t, e);
         endpoint_put(c, t.x);
@@ -738,6 +743,8 @@ static int job_process(struct courier *c, struct job *j, bool turn,
         reconcile_kick(c);
         r = -EHOSTDOWN;
     }
+    if (r == -ENOMEM) /* it comes back */
+        r = -EAGAIN;
     return job_again(j, r, START_TRIES);
 }
 
