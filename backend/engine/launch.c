@@ -257,7 +257,9 @@ static const char members[] =
     "hold() {\n"                                                              \
     "  [ -r /proc/1/environ ] || { held=1; kill -s STOP -- -1; }\n"           \
     "}\n"                                                                     \
-    "trap '[ -z \"$held\" ] || kill -s CONT -- -1' EXIT\n"
+    "trap '[ -z \"$held\" ] || kill -s CONT -- -1' EXIT\n"                    \
+    "set -- /proc/[0-9]*\n"                                                   \
+    "[ $# -lt 150 ] || hold\n"
 
 /*
  * TERM, then KILL. What goes on forking is held first: a signal to all is
@@ -266,8 +268,7 @@ static const char members[] =
  * many that comes first of all, before we need anything that is short then.
  */
 static const char killer[] =
-    "M=$1 D=$2 A=$3 held=\n" HOLD "set -- /proc/[0-9]*\n"
-    "[ $# -lt 150 ] || hold\n"
+    "M=$1 D=$2 A=$3 held=\n" HOLD
     "mkdir -p \"$D\"; mkdir \"$D/started\" 2>/dev/null\n"
     "list() {\n"
     "  { grep -lzxF \"COURIER_PROCESS=$M\" /proc/[0-9]*/environ |\n"
@@ -356,8 +357,9 @@ static const char clearer[] =
     "while [ -n \"$K\" ] || ! room; do\n"
     "  set -- $(list)\n"
     "  [ $# -gt 1 ] && [ $((d += 1)) -lt 100 ] || break\n"
-    "  rounds $1 1 TERM || rounds $1 12 || rounds $1 10 KILL ||\n"
-    "    { hold; rounds $1 100 KILL; }\n"
+    "  [ -n \"$held\" ] || rounds $1 1 TERM || rounds $1 12 ||\n"
+    "    rounds $1 10 KILL || hold\n"
+    "  [ -z \"$held\" ] || rounds $1 100 KILL\n"
     "  echo \"$1 $2\"\n"
     "  [ -z \"$K\" ] || exit 0\n"
     "done\n"

@@ -142,6 +142,7 @@ static void box_free(struct box *b)
     close_cleanup(&b->j.pidfd);
     close_cleanup(&b->j.root_fd);
     cgroup_close(&b->cg);
+    cpus_give(&b->cpus);
     box_spec_free(&b->spec);
     strings_free(b->env);
     free(b->dir);
@@ -553,23 +554,19 @@ static int start_jail(struct box *b, struct err *e)
                           .base = b->base,
                           .net = b->spec.net,
                           .binds = b->spec.binds,
-                          .cg = &b->cg};
-    char path[64];
-    struct stat st;
-    int rc;
+                          .cg = &b->cg,
+                          .cpus = &b->cpus};
 
     if (mkdir(b->dir, 0711) < 0)
         return err_set(e, errno, "%s can't be made: %s", b->dir,
                        strerror(errno));
-    s.tmp_bytes = b->spec.memory_mb << 19; /* half of it */
+    s.memory = b->spec.memory_mb << 20;
     s.pids = box_pids(&b->spec);
     cgroup_make(&b->cg, b->id, b->spec.memory_mb << 20, b->spec.cpus,
                 s.pids + 2);
-    rc = jail_start(&b->j, &s, e);
-    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)b->j.init);
-    if (!rc && stat(path, &st) == 0)
-        b->pidns = st.st_ino;
-    return rc;
+    if (b->cg.join[CG_CPU] < 0)
+        cpus_take(b->spec.cpus, &b->cpus);
+    return jail_start(&b->j, &s, e);
 }
 
 /* nothing runs yet, or no more */
@@ -827,7 +824,7 @@ static void guard_all(void)
         const char *why = NULL;
 
         if (box_look(all[i], &info) && info.state == BOX_RUNNING)
-            why = guard_check(all[i]);
+            why = guard_disk(all[i]);
         if (why)
             box_kill(all[i], why);
         box_put(all[i]);
@@ -876,8 +873,6 @@ static void *ticker(void *arg)
 
 void box_usage(struct box *b, struct box_usage *u)
 {
-    int count;
-    pid_t biggest;
     int64_t cpu, now = mono_ms();
 
     *u = (struct box_usage){.mem_total = b->spec.memory_mb << 20,
@@ -888,7 +883,7 @@ void box_usage(struct box *b, struct box_usage *u)
     cpu = cgroup_cpu_us(&b->cg);
     pthread_mutex_unlock(&b->op);
     if (u->mem < 0)
-        u->mem = guard_memory(b, &count, &biggest);
+        u->mem = guard_memory(b);
     if (u->cache < 0)
         u->cache = 0;
     pthread_mutex_lock(&mu);
@@ -974,7 +969,8 @@ int box_init(const struct box_conf *conf, struct err *e)
         return err_set(e, errno, "%s can't be made: %s", dir, strerror(errno));
     remove_leftovers();
     rc = jail_init(conf->data, conf->binds, conf->paths, e);
-    if (!rc && (rc = pthread_create(&t, NULL, ticker, NULL)) != 0)
+    if (!rc && ((rc = pthread_create(&t, NULL, ticker, NULL)) != 0 ||
+                (rc = -guard_start()) != 0))
         rc = err_set(e, rc, "no thread: %s", strerror(rc));
     if (!rc)
         pthread_detach(t);
@@ -1014,7 +1010,7 @@ void box_limits(struct box_limits *l)
     const char *pids = cgroup_kind(CG_PIDS);
 
     l->memory = mem ? mem : "watchdog";
-    l->cpu = cpu ? cpu : "none";
+    l->cpu = cpu ? cpu : "affinity";
     l->pids = pids ? pids : "rlimit";
     l->freeze = cgroup_kind(CG_FREEZER) ? "cgroup" : "SIGSTOP";
     l->network = net_possible(NULL) ? "slirp4netns" : "none";

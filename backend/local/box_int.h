@@ -6,6 +6,7 @@
 #define LOCAL_BOX_INT_H
 
 #include "local/box.h"
+#include "local/cpus.h"
 #include "local/init.h"
 
 #include <pthread.h>
@@ -38,7 +39,7 @@ struct box {
     uid_t base;
     struct jail j;
     struct cgroup cg;
-    ino_t pidns;
+    cpu_set_t cpus; /* empty: any */
 
     /* under mu of box.c */
     struct box *next;
@@ -52,6 +53,8 @@ struct box {
     int ooms; /* told already */
     int64_t disk, disk_next;
     int64_t cpu_us, cpu_at;
+
+    int64_t guard_at; /* guard.c's thread */
 
     pthread_mutex_t op; /* held while pausing or resuming */
     struct net *net;    /* set before RUNNING, freed by the box's thread */
@@ -79,10 +82,16 @@ void call_end(struct box *b);
 
 /* ---- guard.c ---- */
 
-/* limits that no control group keeps; on the ticker's thread, each second.
- * Returns a reason when the box must end, else NULL */
-const char *guard_check(struct box *b);
-/* bytes in memory and processes of a box, by looking at /proc */
-int64_t guard_memory(const struct box *b, int *processes, pid_t *biggest);
+/* starts the thread that holds memory and processes where no control group
+ * does, if one is needed */
+int guard_start(void);
+/* on the ticker's thread, each second. Returns a reason when the box must end,
+ * else NULL */
+const char *guard_disk(struct box *b);
+/* bytes in memory of a box, by looking at its /proc */
+int64_t guard_memory(const struct box *b);
+/* for guard.c and its tests: see there */
+int64_t guard_field(const char *text, const char *name);
+int64_t guard_mapped(const char *text, const dev_t *devs, size_t ndevs);
 
 #endif

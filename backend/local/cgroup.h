@@ -2,7 +2,7 @@
  * cgroup: the control groups of boxes, version 1 or 2, where they are
  * writable. Owns the directories it makes; knows nothing of boxes but an id.
  * Each part (memory, cpu, pids, freezer) may be missing by itself; then the
- * box does without, or has a watchdog (see box.c).
+ * box does without, or has a watchdog (see guard.c).
  *
  * cgroup_init is called once, before any thread; the rest on any thread, one
  * group on one thread at a time. Nothing blocks, but for cgroup_remove and

@@ -242,7 +242,7 @@ struct job {
     char *const *argv;
     const int *keep;
     int nkeep, err_fd;
-    const struct cgroup *cg;
+    const struct jail_spec *spec; /* NULL: of no box */
     pid_t pid;
     bool done;
     struct job *next;
@@ -264,11 +264,13 @@ static _Noreturn void run_job(const struct job *j)
     sigset_t none;
 
     setsid();
-    if (j->cg)
-        cgroup_join(j->cg);
+    if (j->spec)
+        cgroup_join(j->spec->cg);
+    if (j->spec && CPU_COUNT(j->spec->cpus))
+        sched_setaffinity(0, sizeof(cpu_set_t), j->spec->cpus);
     /* within the group only: what is to be done at once in a box comes before
      * what it is busy with */
-    if (j->cg && j->cg->join[CG_CPU] >= 0)
+    if (j->spec && j->spec->cg->join[CG_CPU] >= 0)
         setpriority(PRIO_PROCESS, 0, -19);
     for (int i = 0; i < j->nkeep; i++)
         kept[i] = fcntl(j->keep[i], F_DUPFD, 32);
@@ -311,14 +313,14 @@ static void *forker(void *arg)
     return NULL;
 }
 
-pid_t jail_run(char *const *argv, const int *keep, int nkeep, int err_fd,
-               const struct cgroup *cg)
+static pid_t run(char *const *argv, const int *keep, int nkeep, int err_fd,
+                 const struct jail_spec *spec)
 {
     struct job j = {.argv = argv,
                     .keep = keep,
                     .nkeep = nkeep,
                     .err_fd = err_fd,
-                    .cg = cg};
+                    .spec = spec};
 
     pthread_mutex_lock(&job_mu);
     j.next = jobs;
@@ -328,6 +330,11 @@ pid_t jail_run(char *const *argv, const int *keep, int nkeep, int err_fd,
         pthread_cond_wait(&job_cond, &job_mu);
     pthread_mutex_unlock(&job_mu);
     return j.pid;
+}
+
+pid_t jail_run(char *const *argv, const int *keep, int nkeep, int err_fd)
+{
+    return run(argv, keep, nkeep, err_fd, NULL);
 }
 
 int jail_init(const char *data, char *const *binds, char *const *paths,
@@ -520,11 +527,13 @@ static void build(struct args *a, const struct jail_spec *s, bool freezer)
              "CAP_NET_BIND_SERVICE", NULL);
     add_system(a);
     adds(a, "--proc", "/proc", "--dev", "/dev", NULL);
-    add_tmpfs(a, "1777", s->tmp_bytes, "/dev/shm");
-    add_tmpfs(a, "1777", s->tmp_bytes, "/tmp");
+    /* full, they leave something: else no turn could start any more */
+    add_tmpfs(a, "1777", s->memory / 8, "/dev/shm");
+    add_tmpfs(a, "1777", s->memory / 2, "/tmp");
     adds(a, "--perms", "0755", "--dir", "/var", NULL);
-    add_tmpfs(a, "1777", s->tmp_bytes, "/var/tmp");
-    add_tmpfs(a, "0755", 16 << 20, "/run");
+    add_tmpfs(a, "1777", s->memory / 4, "/var/tmp");
+    add_tmpfs(a, "0755", s->memory / 16 < 16 << 20 ? s->memory / 16 : 16 << 20,
+              "/run");
     add_etc(a, s);
     add_own(a, s);
     add_binds(a, jl.binds, false);
@@ -672,7 +681,7 @@ int jail_start(struct jail *j, const struct jail_spec *s, struct err *e)
     keep[1] = s->cg->freezer_procs;
     keep[2] = s->cg->freezer_state;
     build(&a, s, freezer);
-    j->outer = jail_run(a.v, keep, freezer ? 3 : 1, err_fd, s->cg);
+    j->outer = run(a.v, keep, freezer ? 3 : 1, err_fd, s);
     close(pair[1]);
     args_free(&a);
     if (j->outer < 0)

@@ -15,6 +15,7 @@
 
 #include "local/cgroup.h"
 
+#include <sched.h>
 #include <sys/types.h>
 
 enum net_mode { NET_OFF, NET_ON, NET_ALLOW, NET_HOST };
@@ -25,8 +26,9 @@ struct jail_spec {
     enum net_mode net;
     char *const *binds; /* further host directories, read-only; may be NULL */
     const struct cgroup *cg;
-    int64_t tmp_bytes; /* size of /tmp, /var/tmp */
-    int pids;          /* processes at once, of each user inside */
+    const cpu_set_t *cpus; /* to run on; empty: any */
+    int64_t memory;        /* bytes; files in it have less together */
+    int pids;              /* processes at once, of each user inside */
 };
 
 struct jail {
@@ -55,7 +57,6 @@ int jail_start(struct jail *j, const struct jail_spec *s, struct err *e);
 
 /* a child process of the forking thread, in no box: argv with the descriptors
  * keep[] as 3, 4, ...; its standard error goes to err_fd. pid or -errno */
-pid_t jail_run(char *const *argv, const int *keep, int nkeep, int err_fd,
-               const struct cgroup *cg);
+pid_t jail_run(char *const *argv, const int *keep, int nkeep, int err_fd);
 
 #endif

@@ -125,7 +125,7 @@ static int slirp_start(struct net *n, struct box *b, struct err *e)
     keep[0] = ready[1];
     keep[1] = gone[0];
     n->exit_fd = gone[1];
-    n->slirp = jail_run(argv, keep, 2, err_fd, NULL);
+    n->slirp = jail_run(argv, keep, 2, err_fd);
     close(ready[1]);
     close(gone[0]);
     rc = n->slirp < 0 ? err_set(e, EIO, "no process for the network")

@@ -36,9 +36,10 @@ os.setsid()
 while True:
     try:
         if os.fork() == 0: os.setsid()
-    except OSError: time.sleep(0.05)
+    except OSError: open("full", "w").close(); time.sleep(0.05)
 END
-env -i python3 hop.py >/dev/null 2>&1 & sleep 1; echo filled'
+rm -f full; env -i python3 hop.py >/dev/null 2>&1 &
+until [ -e full ]; do :; done; echo filled'
 orphans=$hold'env -i python3 hold.py >/dev/null 2>&1; echo filled'
 
 is 'a server' "$(ask one 'setsid python3 -m http.server 8123 >/dev/null 2>&1 &
