@@ -483,7 +483,12 @@ void tx_exec_end(struct tx *tx, struct courier *c, int64_t process,
 static void answer_so_far(struct tx *tx, int64_t sandbox, struct buf *out)
 {
     enum { LOOK = 1 << 20 };
-    static const char *const marks[] = {"── ", "  ▸ ", "  · ", "  ↻ "};
+    static const char *const marks[] = {
+        "── ",
+        "  ▸ ",
+        "  · ",
+        "  ↻ ",
+    };
     AUTO_BUF struct buf b = {0};
     char *p, *line;
 
@@ -833,7 +838,8 @@ static void drop_queued(struct tx *tx, const struct sandbox *s)
             buf_adds(&b, last.p[last.n - 1] == '\n' ? "\n" : "\n\n");
         transcript_user(&b, tx->now_ms, seq, buf_str(&text), text.n);
         time_rfc3339(tx->now_ms, when);
-        buf_addf(&b, "── %s  #%lld error  %s\n", when, (long long)seq, why);
+        buf_addf(&b, "── %s  #%lld error  ", when, (long long)seq);
+        buf_addf(&b, "%s\n", why);
         add_messages(tx, s->id, &b);
         add_jsonl(tx, s->id,
                   line_json(seq, "user", text_json(buf_str(&text), text.n),
