@@ -5,6 +5,9 @@
 #
 # BIN: the directory of the built programs (default: build).
 
+# the system's own programs first: some users' python3 is a wrapper that takes
+# a second to find it
+PATH=/usr/bin:/bin:$PATH
 BIN=$(cd "${BIN:-build}" && pwd) || exit 2
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export LC_ALL=C.UTF-8 BIN HERE

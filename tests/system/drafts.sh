@@ -1,6 +1,5 @@
 #!/bin/bash
 # Documents while they are written: who sees what, and when.
-PATH=/usr/bin:$PATH # not a slow wrapper of python3
 . "$(dirname "$0")/../lib.sh"
 
 start

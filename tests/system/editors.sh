@@ -2,7 +2,6 @@
 # Editors in a terminal: create, save, save again, a refused save that is
 # shown, undo and save, in each kind of document. An editor has a project of
 # its own; all run side by side.
-PATH=/usr/bin:$PATH # not a slow wrapper of python3
 . "$(dirname "$0")/../lib.sh"
 
 start

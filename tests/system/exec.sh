@@ -1,6 +1,5 @@
 #!/bin/bash
 # exec: commands run in the VM, and exec/N.
-PATH=/usr/bin:$PATH # not a slow wrapper of python3
 . "$(dirname "$0")/../lib.sh"
 
 start

@@ -2,7 +2,6 @@
 # exec/N/stdin: what is written to a command, on the local host and over the
 # wire, each with a daemon of its own.
 #   tests/system/exec_input.sh [local|e2b]
-PATH=/usr/bin:$PATH # not a slow wrapper of python3
 . "$(dirname "$0")/../lib.sh"
 
 if [ $# = 0 ]; then

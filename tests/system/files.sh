@@ -1,6 +1,5 @@
 #!/bin/bash
 # .files/: the agent's home inside the running VM, with ordinary tools.
-PATH=/usr/bin:$PATH # not a slow wrapper of python3
 . "$(dirname "$0")/../lib.sh"
 
 start

@@ -1,7 +1,6 @@
 #!/bin/bash
 # .files/ with many files and large ones: what is fetched ahead is right, is
 # not old, and makes tools bearably quick.
-PATH=/usr/bin:$PATH # not a slow wrapper of python3
 . "$(dirname "$0")/../lib.sh"
 
 start
@@ -88,7 +87,7 @@ yes "one that grew" soon 3 grep -q '^longer than before$' "$F/r4"
 vm 'cat >flip.sh <<END
 while :; do printf aaaaaaaa >.f && mv .f flip; printf bbbb >.f && mv .f flip; done
 END
-echo x >flip'
+printf bbbb >flip'
 run 'timeout 3 sh flip.sh'
 sleep 0.5
 for _ in $(seq 60); do cat "$F/flip"; echo; done 2>/dev/null |

@@ -1,7 +1,6 @@
 #!/bin/bash
 # Following what grows and waiting for what changes: follow/*, wait/*, poll,
 # select, epoll, O_NONBLOCK, many readers, readers that stop, tail, less.
-PATH=/usr/bin:$PATH # not a slow wrapper of python3
 . "$(dirname "$0")/../lib.sh"
 
 start

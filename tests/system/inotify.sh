@@ -1,7 +1,6 @@
 #!/bin/bash
 # inotify for changes that come from below; and that nothing hangs for it: an
 # unmount or a kill of the daemon under load leaves no process behind.
-PATH=/usr/bin:$PATH # not a slow wrapper of python3
 . "$(dirname "$0")/../lib.sh"
 
 is_told() { grep -qE "$1" "$T/in" "$T/in2" 2>/dev/null; }

@@ -3,7 +3,6 @@
 # save. In each directory of documents, with each way in which editors save
 # and, when that was refused, put the old text back: the old one is in force,
 # and nothing that changes nothing loses the reason.
-PATH=/usr/bin:$PATH # not a slow wrapper of python3
 . "$(dirname "$0")/../lib.sh"
 
 start

@@ -1,7 +1,6 @@
 #!/bin/bash
 # Each cell of the tables of docs/unix.md: that tool on that kind of file does
 # on a real mount what the cell says.
-PATH=/usr/bin:$PATH # not a slow wrapper of python3
 . "$(dirname "$0")/../lib.sh"
 
 DOC=$HERE/../docs/unix.md
