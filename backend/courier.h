@@ -450,8 +450,7 @@ struct courier_files_result {
     const struct err *e;
     const struct courier_entry *entries;
     size_t n;
-    const char *data; /* READ */
-    size_t len;
+    struct buf *data;                 /* READ; its bytes may be taken */
     int64_t total;                    /* READ: the file's size */
     const struct courier_blob *blobs; /* MANY: one for each of paths */
 };

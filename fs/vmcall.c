@@ -143,8 +143,11 @@ static void done(void *arg, const struct courier_files_result *r)
     if (k->code && r->e)
         snprintf(k->words, sizeof(k->words), "%.199s", r->e->text);
     copy_entries(k, r);
-    if (r->len)
-        buf_add(&k->data, r->data, r->len);
+    if (r->data) {
+        buf_free(&k->data);
+        k->data = *r->data;
+        *r->data = (struct buf){0};
+    }
     copy_blobs(k, r);
     k->total = r->total;
     notify_post(answered, k);

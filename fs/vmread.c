@@ -95,7 +95,8 @@ static void read_interrupted(fuse_req_t req, void *data)
     fuse_reply_err(req, EINTR);
 }
 
-static void read_end(struct vmread *r, int code, const char *words)
+/* out of its file's list, and nobody interrupts it any more */
+static void read_out(struct vmread *r)
 {
     struct vmread **at = &r->f->reads;
 
@@ -103,19 +104,56 @@ static void read_end(struct vmread *r, int code, const char *words)
         at = &(*at)->next;
     *at = r->next;
     fuse_req_interrupt_func(r->req, NULL, NULL);
-    if (code && !r->got.n) {
-        if (words && *words && code != -ENOENT) {
-            AUTO_FREE char *up = object_words(r->n->o);
-            AUTO_FREE char *path = xasprintf("%s.files/%s", up, r->n->path);
+}
 
-            courier_error(fs.c, r->n->o, path, words);
-        }
-        reply_code(r->req, code);
-    } else {
-        fuse_reply_buf(r->req, r->got.p, r->got.n);
-    }
+static void read_free(struct vmread *r)
+{
     buf_free(&r->got);
     free(r);
+}
+
+/* p is borrowed */
+static void read_done(struct vmread *r, const char *p, size_t n)
+{
+    read_out(r);
+    fuse_reply_buf(r->req, p, n);
+    read_free(r);
+}
+
+static void read_failed(struct vmread *r, int code, const char *words)
+{
+    if (r->got.n) { /* the next read gets to hear of it */
+        read_done(r, r->got.p, r->got.n);
+        return;
+    }
+    if (*words && code != -ENOENT) {
+        AUTO_FREE char *up = object_words(r->n->o);
+        AUTO_FREE char *path = xasprintf("%s.files/%s", up, r->n->path);
+
+        courier_error(fs.c, r->n->o, path, words);
+    }
+    read_out(r);
+    reply_code(r->req, code);
+    read_free(r);
+}
+
+/* all of it is in one window, as nearly always: 1 + how much there is, or 0 */
+static size_t read_whole(const struct vmread *r, uint64_t age, const char **p)
+{
+    struct vmwindow *w[2] = {&r->f->now, &r->f->next};
+
+    for (size_t i = 0; i < 2 && !r->got.n; i++) {
+        int64_t end = window_good(w[i], age) ? window_end(w[i]) : 0;
+        int64_t n = end - r->off;
+
+        if (n <= 0 || r->off < w[i]->off)
+            continue;
+        if ((int64_t)r->size > n && end < w[i]->total)
+            continue;
+        *p = w[i]->b.p + (r->off - w[i]->off);
+        return 1 + ((int64_t)r->size < n ? r->size : (size_t)n);
+    }
+    return 0;
 }
 
 /* takes from the windows what they have; true: it is answered in full */
@@ -162,7 +200,7 @@ static void fetched(struct vmcall *k, int code)
 
             next = r->next;
             if (pos >= k->off && pos < k->off + k->len)
-                read_end(r, code, k->words);
+                read_failed(r, code, k->words);
         }
     }
     reads_try(f);
@@ -215,13 +253,15 @@ static bool read_try(struct vmread *r)
     struct node *n = r->n;
     uint64_t age = vmdir_age(n->o);
     int64_t pos, len, end = r->off + (int64_t)r->size;
+    const char *p = NULL;
+    size_t whole = read_whole(r, age, &p);
 
-    if (read_fill(r, age)) {
+    if (whole || read_fill(r, age)) {
         bool in_a_row = r->off == f->next_off;
+        size_t did = whole ? whole - 1 : r->got.n;
 
-        f->next_off = r->off + (int64_t)r->got.n;
-        pos = f->next_off;
-        read_end(r, 0, NULL);
+        f->next_off = pos = r->off + (int64_t)did;
+        read_done(r, whole ? p : r->got.p, did);
         if (in_a_row)
             read_on(f, n, pos, age);
         return true;

@@ -209,8 +209,7 @@ static void do_read(struct call *k, const struct e2b_target *t)
         answer(k, code, &e);
         return;
     }
-    r.data = buf_str(&b);
-    r.len = b.n;
+    r.data = &b;
     r.total = total;
     r.e = &e;
     silent_note(k->sandbox, 0);
