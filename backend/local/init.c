@@ -31,6 +31,7 @@ static struct {
     rlim_t pids;
     int userns;
     int freezer_procs, freezer_state;
+    bool own_net;
     sigset_t old_mask;
 } in;
 
@@ -129,6 +130,33 @@ static int make_userns(void)
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
     return rc;
+}
+
+/* ---- the network of the box, when we are a plain user ---- */
+
+static int raise_lo(void)
+{
+    AUTO_CLOSE int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ifreq r = {.ifr_name = "lo"};
+
+    if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &r) < 0)
+        return -errno;
+    r.ifr_flags |= IFF_UP;
+    return ioctl(fd, SIOCSIFFLAGS, &r) < 0 ? -errno : 0;
+}
+
+static int make_net(void)
+{
+    struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct d[2];
+    int rc = unshare(CLONE_NEWNET) < 0 ? -errno : raise_lo();
+
+    if (syscall(SYS_capget, &h, d) < 0)
+        return -errno;
+    d[0].effective &= ~(1u << CAP_SYS_ADMIN);
+    d[0].permitted &= ~(1u << CAP_SYS_ADMIN);
+    d[0].inheritable &= ~(1u << CAP_SYS_ADMIN);
+    return syscall(SYS_capset, &h, d) < 0 ? -errno : rc;
 }
 
 /* ---- making a process ---- */
@@ -553,7 +581,7 @@ static int set_up(void)
     umask(022);
     if (in.signals < 0)
         return -errno;
-    return in.base ? make_userns() : 0;
+    return in.base ? make_userns() : in.own_net ? make_net() : 0;
 }
 
 static int number(const char *s)
@@ -568,13 +596,14 @@ int init_main(int argc, char **argv)
     struct init_msg ready = {.kind = INIT_READY};
     int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-    if (argc < 7 || getpid() != 1)
+    if (argc < 8 || getpid() != 1)
         return 2;
     in.sock = number(argv[2]);
     in.base = (uid_t)number(argv[3]);
     in.pids = (rlim_t)number(argv[4]);
     in.freezer_procs = number(argv[5]);
     in.freezer_state = number(argv[6]);
+    in.own_net = number(argv[7]) == 1;
     ready.result = set_up();
     tell(&ready, root);
     close(root);

@@ -54,8 +54,9 @@ struct init_msg {
 /* the ids of the box on the host's side: `root` is base, `user` base + 1000 */
 enum { BOX_UID = 1000, BOX_UIDS = 65536 };
 
-/* argv: --init SOCKET BASE PIDS FREEZER-PROCS FREEZER-STATE; BASE 0 means that
- * the box has one uid only, numbers of descriptors may be -1 */
+/* argv: --init SOCKET BASE PIDS FREEZER-PROCS FREEZER-STATE NET; BASE 0 means
+ * that the box has one uid only, numbers of descriptors may be -1, NET 1 that
+ * init is to make a network namespace */
 int init_main(int argc, char **argv);
 
 #endif

@@ -512,19 +512,22 @@ static void build(struct args *a, const struct jail_spec *s, bool freezer)
 {
     AUTO_FREE char *base = xasprintf("%u", s->base);
     AUTO_FREE char *pids = xasprintf("%d", s->pids);
+    bool own_net = !s->base && s->net != NET_HOST;
 
     adds(a, jl.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-uts",
          "--unshare-cgroup-try", "--hostname", "sandbox", "--as-pid-1",
          "--clearenv", NULL);
-    if (s->net != NET_HOST)
+    if (s->base && s->net != NET_HOST)
         adds(a, "--unshare-net", NULL);
     if (s->base)
         adds(a, "--cap-add", "ALL", NULL);
     else
         adds(a, "--unshare-user", "--uid", "1000", "--gid", "1000", NULL);
-    if (!s->base && s->net != NET_HOST)
-        adds(a, "--cap-add", "CAP_NET_ADMIN", "--cap-add",
-             "CAP_NET_BIND_SERVICE", NULL);
+    /* bwrap would make the network in a user namespace that it leaves for
+     * another; only in its own has init a say in it, so init makes it */
+    if (own_net)
+        adds(a, "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_NET_ADMIN",
+             "--cap-add", "CAP_NET_BIND_SERVICE", NULL);
     add_system(a);
     adds(a, "--proc", "/proc", "--dev", "/dev", NULL);
     /* full, they leave something: else no turn could start any more */
@@ -541,7 +544,7 @@ static void build(struct args *a, const struct jail_spec *s, bool freezer)
     add_binds(a, s->binds, true);
     adds(a, "--remount-ro", "/", "--chdir", "/home/user", "--",
          "/run/courier/init", "--init", "3", base, pids, freezer ? "4" : "-1",
-         freezer ? "5" : "-1", NULL);
+         freezer ? "5" : "-1", own_net ? "1" : "0", NULL);
 }
 
 /* ---- starting ---- */

@@ -102,14 +102,17 @@ static int slirp_start(struct net *n, struct box *b, struct err *e)
 {
     AUTO_FREE char *pid = xasprintf("%d", (int)box_init_pid(b));
     AUTO_CLOSE int err_fd = memfd_create("slirp", MFD_CLOEXEC);
+    /* its sandbox wants to be id 0 in the box's user namespace, where a plain
+     * user has one id only, another */
+    bool boxed = geteuid() == 0;
     char *argv[] = {(char *)slirp_path(),
                     (char *)"--configure",
                     (char *)"--mtu=65520",
                     (char *)"--disable-host-loopback",
-                    (char *)"--enable-sandbox",
                     (char *)"--enable-seccomp",
                     (char *)"--ready-fd=3",
                     (char *)"--exit-fd=4",
+                    (char *)(boxed ? "--enable-sandbox" : "--"),
                     pid,
                     (char *)"tap0",
                     NULL};

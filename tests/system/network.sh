@@ -5,8 +5,7 @@
 . "$(dirname "$0")/../lib.sh"
 H=$D/host
 start --backend local
-limits=$(val "$M/status" limits)
-python3 - "$T/hostport" <<'END' &
+cat >"$T/server.py" <<'END'
 import http.server, os, sys
 class Q(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -15,14 +14,23 @@ class Q(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"secret of the host\n")
     def log_message(self, *a):
         pass
-s = http.server.HTTPServer(("127.0.0.1", 0), Q)
+s = http.server.HTTPServer((sys.argv[2], 0), Q)
 open(sys.argv[1] + ".new", "w").write(str(s.server_port))
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 s.serve_forever()
 END
+python3 "$T/server.py" "$T/hostport" 127.0.0.1 &
 server=$!
 soon 10 test -s "$T/hostport"
 hp=$(cat "$T/hostport")
+# an address of this machine that others could reach, too
+ip=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 '^[0-9.]*$')
+if [ -n "$ip" ]; then
+    python3 "$T/server.py" "$T/ipport" "$ip" &
+    server="$server $!"
+    soon 10 test -s "$T/ipport"
+    ipp=$(cat "$T/ipport")
+fi
 last() { tail -n "${2:-1}" "$S/$1/log"; }
 st() { cat "$S/$1/status"; }
 
@@ -40,7 +48,7 @@ END
 mk off network=off
 mk a
 mk b
-ip=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 '^[0-9.]*$')
+limits=$(val "$M/status" limits)
 for n in off a; do
     is "$n: turn" "$(ask $n "$try for x in 127.0.0.1 10.0.2.2 169.254.169.254; do try \$x $hp; done")" completed
     is "$n: neither the host's loopback nor link-local" \
@@ -54,6 +62,12 @@ if grep -q 'network: slirp4netns' <<<"$limits"; then
     ask a 'awk "NR > 2 && \$1 != \"lo:\"" /proc/net/dev | wc -l; cat /etc/resolv.conf' >/dev/null
     like 'on: an interface' "$(cat "$S/a/log")" '^[1-9]'
     like 'on: a resolver' "$(cat "$S/a/log")" '^nameserver'
+    if [ -n "$ip" ]; then
+        ask a "$try try $ip $ipp" >/dev/null
+        is 'on: a way out' "$(last a)" 'got secret of the host'
+        ask off "$try try $ip $ipp" >/dev/null
+        is 'off: none' "$(last off)" closed
+    fi
 fi
 
 # ---- the same port in two of them ----
@@ -137,6 +151,7 @@ is 'its server is there' "$(port a 8123 /z)" 'i am a /z '
 
 echo killall >"$M/ctl"
 for n in a b off h; do is "$n ends" "$(wait_for $n ended)" killed; done
+# shellcheck disable=SC2086
 kill $server
 quiet() { ! pgrep -f "slirp4netns.*$T/" && ! pgrep -P "$(jq -r .pid "$H/host.json")"; }
 yes 'no helper of the network is left' soon 10 quiet
