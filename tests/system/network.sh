@@ -34,12 +34,12 @@ fi
 last() { tail -n "${2:-1}" "$S/$1/log"; }
 st() { cat "$S/$1/status"; }
 
-# try ADDRESS PORT: what a sandbox gets from there
-try='try() { python3 - "$1" "$2" <<END
+# try ADDRESS PORT [SECONDS]: what a sandbox gets from there
+try='try() { python3 - "$1" "$2" "${3:-3}" <<END
 import sys, urllib.request
 try:
     o = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    print("got", o.open("http://%s:%s/" % tuple(sys.argv[1:3]), timeout=3).read().decode().strip())
+    print("got", o.open("http://%s:%s/" % tuple(sys.argv[1:3]), timeout=int(sys.argv[3])).read().decode().strip())
 except Exception as e:
     print("closed")
 END
@@ -63,7 +63,7 @@ if grep -q 'network: slirp4netns' <<<"$limits"; then
     like 'on: an interface' "$(cat "$S/a/log")" '^[1-9]'
     like 'on: a resolver' "$(cat "$S/a/log")" '^nameserver'
     if [ -n "$ip" ]; then
-        ask a "$try try $ip $ipp" >/dev/null
+        ask a "$try try $ip $ipp 20" >/dev/null
         is 'on: a way out' "$(last a)" 'got secret of the host'
         ask off "$try try $ip $ipp" >/dev/null
         is 'off: none' "$(last off)" closed
@@ -135,7 +135,7 @@ fi
 is 'network=host' "$(wr "$S/ctl" 'create name=h tool=shell network=host
 ')" OK
 is 'runs' "$(wait_for h running)" running
-is 'it asks' "$(ask h "$try try 127.0.0.1 $hp")" completed
+is 'it asks' "$(ask h "$try try 127.0.0.1 $hp 20")" completed
 is "network=host: the host's loopback" "$(last h)" 'got secret of the host'
 is 'another word is refused' "$(wr "$S/ctl" 'create name=z tool=shell network=some
 ')" EINVAL
