@@ -303,6 +303,9 @@ static void end_by_exit(struct parser *p, int code, bool signaled)
     const char *line = err_line(p);
 
     add_exit(&b, code, signaled);
+    if (p->a->line && !code && !signaled)
+        buf_adds(&b, p->text_told ? " without saying that it was done"
+                                  : " without an answer");
     if (!p->a->line) {
         fault_mask(&why, line ? line : "");
         p->fault.kind = AGENT_FAULT_OTHER;
@@ -325,8 +328,6 @@ static void end_by_exit(struct parser *p, int code, bool signaled)
             buf_adds(&b, f.words);
         }
         buf_addf(&b, ": %s", why.p);
-    } else if (!code && !signaled) {
-        buf_adds(&b, " without an answer");
     } else if (p->note) {
         buf_addf(&b, "; before that: %s", p->note);
     }

@@ -304,6 +304,53 @@ static void the_stream_decides_not_the_exit_code(void **state)
            "end failed (key) invalid Anthropic key: no\n");
 }
 
+/* text came, but never the line that says that the turn is over */
+static void a_stream_without_its_end_is_told_by_what_came(void **state)
+{
+    static const struct {
+        enum agent_format format;
+        const char *text, *nothing;
+    } cut[] = {
+        {FORMAT_CLAUDE, WHOLE("a", "x"),
+         "{\"type\":\"system\",\"subtype\":\"init\"}\n"},
+        {FORMAT_CODEX,
+         "{\"type\":\"turn.started\"}\n{\"type\":\"item.completed\","
+         "\"item\":{\"id\":\"i\",\"type\":\"agent_message\",\"text\":"
+         "\"x\"}}\n",
+         "{\"type\":\"turn.started\"}\n"},
+        {FORMAT_OPENCODE,
+         "{\"type\":\"step_start\"}\n{\"type\":\"text\",\"part\":"
+         "{\"id\":\"p\",\"type\":\"text\",\"text\":\"x\"}}\n",
+         "{\"type\":\"step_start\"}\n"},
+        {FORMAT_PI,
+         "{\"type\":\"message_update\",\"assistantMessageEvent\":"
+         "{\"type\":\"text_delta\",\"contentIndex\":0,\"delta\":"
+         "\"x\"}}\n",
+         "{\"type\":\"turn_start\"}\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cut); i++) {
+        const char *text = cut[i].text, *nothing = cut[i].nothing;
+
+        EXPECT(cut[i].format, text, "", 0, false,
+               "text x\nend of text\n"
+               "end failed (other) exited 0 without saying that it was "
+               "done\n");
+        EXPECT(cut[i].format, text, "odd\n", 0, false,
+               "text x\nend of text\n"
+               "end failed (other) exited 0 without saying that it was "
+               "done: odd\n");
+        EXPECT(cut[i].format, text, "", 3, false,
+               "text x\nend of text\nend failed (other) exited 3\n");
+        EXPECT(cut[i].format, text, "", 137, true,
+               "text x\nend of text\n"
+               "end failed (other) killed by signal 9 (SIGKILL)\n");
+        EXPECT(cut[i].format, nothing, "", 0, false,
+               "end failed (other) exited 0 without an answer\n");
+    }
+}
+
 static void pieces_and_wholes_are_told_once(void **state)
 {
     (void)state;
@@ -488,6 +535,7 @@ int main(void)
         cmocka_unit_test(damage_is_survived),
         cmocka_unit_test(text_is_decided_by_the_exit_code),
         cmocka_unit_test(the_stream_decides_not_the_exit_code),
+        cmocka_unit_test(a_stream_without_its_end_is_told_by_what_came),
         cmocka_unit_test(pieces_and_wholes_are_told_once),
         cmocka_unit_test(broken_text_does_not_lose_the_line),
         cmocka_unit_test(keys_stay_out_of_errors),
