@@ -194,8 +194,11 @@ static size_t whole_line(struct buf *out, const char *doc, size_t n, int *no)
 static int read_doc(struct tool *t, const char *doc, size_t n, struct err *e)
 {
     AUTO_BUF struct buf b = {0};
+    size_t mark = text_bom(doc, n);
     int no = 0, r;
 
+    doc += mark;
+    n -= mark;
     while (n) {
         size_t taken;
         int first = ++no;

@@ -351,6 +351,11 @@ void words_free(char **w)
     free(w);
 }
 
+size_t text_bom(const char *p, size_t n)
+{
+    return n >= 3 && !memcmp(p, "\xef\xbb\xbf", 3) ? 3 : 0;
+}
+
 enum kv_line kv_line(const char *line, size_t n, char **key, char **value)
 {
     AUTO_FREE char *copy = xmemdup0(line, n);
@@ -360,6 +365,7 @@ enum kv_line kv_line(const char *line, size_t n, char **key, char **value)
     *key = *value = NULL;
     if (strlen(copy) != n && memchr(line, 0, n))
         return KV_BAD;
+    s = text_trim(s + text_bom(s, strlen(s)));
     if (!*s || *s == '#')
         return KV_NOTHING;
     eq = strchr(s, '=');

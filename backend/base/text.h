@@ -57,10 +57,13 @@ uint64_t text_hash(const void *p, size_t n); /* FNV-1a, not for secrets */
 int words_split(const char *line, char ***out, struct err *e);
 void words_free(char **w);
 
+/* length of the byte order mark that some editors put before a text, or 0 */
+size_t text_bom(const char *p, size_t n);
+
 /*
  * One line of a "key = value" document. Comments and blank lines give
  * LINE_NOTHING; else key and value are owned by the caller. A value may be
- * in double quotes.
+ * in double quotes. A byte order mark before it is passed over.
  */
 enum kv_line { KV_NOTHING, KV_PAIR, KV_BAD };
 enum kv_line kv_line(const char *line, size_t n, char **key, char **value);

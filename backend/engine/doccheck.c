@@ -18,6 +18,7 @@ static int each_line(const char *p, size_t n, bool lines_only, line_fn fn,
 {
     const char *end = p + n;
 
+    p += text_bom(p, n);
     for (int no = 1; p < end; no++) {
         const char *nl = memchr(p, '\n', (size_t)(end - p));
         int r;

@@ -87,7 +87,8 @@ static int parse_line(const char *line, size_t n, struct rate *out,
                       struct err *e)
 {
     AUTO_FREE char *copy = xmemdup0(line, n);
-    char *rest = text_trim(copy), *w[6] = {NULL}, shown[160];
+    char *rest = text_trim(copy + text_bom(line, n)), *w[6] = {NULL},
+         shown[160];
     double usd, per = 1;
     int count = 0;
 

@@ -309,7 +309,7 @@ static int one_line(struct parse *p, const char *line, size_t n)
 
 static int lines(struct parse *p, const char *text, size_t n, bool lines_only)
 {
-    const char *at = text, *end = text + n;
+    const char *at = text + text_bom(text, n), *end = text + n;
 
     while (at < end) {
         const char *nl = memchr(at, '\n', (size_t)(end - at));

@@ -37,6 +37,29 @@ E2
 export P M
 py() { timeout 60 python3 "$T/fd.py" "$1" 2>&1; }
 
+### the byte order mark of some editors is no part of a document
+mark=$'\xef\xbb\xbf'
+# marked FILE TEXT: is written with a mark, and kept with it
+marked() {
+    is "$1 takes a mark" "$(wr "$1" "$mark$2")" OK
+    is "and keeps it" "$(cat "$1")" "$mark$2"
+}
+marked "$P/config" 'timeout = 17m'
+is 'what it says holds' "$(jq -r .config.timeout.value \
+    <(mkdir "$S/bom" && cat "$S/bom/info.json"))" 17m
+rmdir "$S/bom"
+marked "$P/config" $'# a comment\ntimeout = 18m'
+marked "$P/config" ''
+marked "$P/env" 'A=b'
+marked "$M/tools/bom" $'# mine\ncommand = echo \\\n  x\nformat = text'
+rm "$M/tools/bom"
+marked "$P/personas/bom" $'role = designer\ninstructions = x'
+marked "$P/workflows/bom" $'[step one]\npersona = bom'
+rm "$P/workflows/bom" "$P/personas/bom"
+marked "$M/rates" 'local * sandbox_seconds 0'
+is 'one elsewhere is refused' "$(wr "$P/config" "time${mark}out = 1h")" EINVAL
+wr "$P/config" '' >/dev/null
+
 ### a file that is open is renamed
 is "a new name under a writer" "$(py '
 put("home/f", "1"); d = old("home/f"); w(d, "2"); print(mv("home/f", "home/g"), w(d, "3"), c(d), rd("home/f"), rd("home/g"))')" \
