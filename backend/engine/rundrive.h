@@ -81,7 +81,10 @@ void step_ask_again(struct drive *d, const char *role);
 
 /* ---- runjudge.c: what an answer means, and where to go from there ---- */
 
-void step_answered(struct drive *d, const char *answer);
+/* is the step a script that checks? Then its exit code is a verdict */
+bool exit_judges(struct drive *d);
+/* exited: "exited N", of such a script that failed; else NULL */
+void step_answered(struct drive *d, const char *answer, const char *exited);
 /* parallel attempts wait for each other at the judge; the first asks it */
 enum judging { JUDGE_WAIT, JUDGE_ASK, JUDGE_PAST };
 enum judging judge_turn(struct drive *d);

@@ -1,6 +1,8 @@
 /* What an answer means for the run: verdicts, rounds, the choice. */
 #include "engine/rundrive.h"
 
+enum { LAST_LINES = 40, LAST_MAX = 8 * 1024 /* of a script that failed */ };
+
 /* ---- parallel attempts ---- */
 
 void tell_group(struct drive *d)
@@ -127,8 +129,47 @@ static void add_feedback(struct drive *d, const char *text)
     put_word(d, "fresh", all);
 }
 
+bool exit_judges(struct drive *d)
+{
+    return db_int(d->tx->db, 0,
+                  "SELECT 1 FROM step WHERE id=? AND tool='shell' AND role "
+                  "IN('checker','reviewer')",
+                  "i", num(d, "step"));
+}
+
+/* the last lines of a script's output, below how it ended */
+static char *last_lines(const char *exited, const char *output)
+{
+    const char *end = output + strlen(output), *p = end;
+    AUTO_BUF struct buf b = {0};
+
+    for (int n = 0; p > output && end - p < LAST_MAX; p--)
+        if (p[-1] == '\n' && ++n == LAST_LINES)
+            break;
+    while (((unsigned char)*p & 0xc0) == 0x80)
+        p++;
+    buf_addf(&b, "%s%s", exited, *p ? "\n" : "");
+    text_printable(&b, p, (size_t)(end - p), PRINTABLE_LINES | PRINTABLE_TABS);
+    return buf_take(&b);
+}
+
+/* of a script that says nothing of it the exit code is the verdict; one that
+ * failed hasn't passed, whatever it printed */
+static void judge_exit(struct verdict *v, const char *answer,
+                       const char *exited)
+{
+    if (exited ? v->ok && !v->pass : v->ok)
+        return;
+    verdict_clear(v);
+    v->ok = true;
+    v->pass = !exited;
+    if (exited)
+        v->feedback = last_lines(exited, answer);
+}
+
 /* the answer of a step that judges; false: it is asked once more */
-static bool judge(struct drive *d, const char *role, const char *answer)
+static bool judge(struct drive *d, const char *role, const char *answer,
+                  const char *exited)
 {
     bool checks = !strcmp(role, "checker") || !strcmp(role, "reviewer");
     AUTO_FREE char *why = NULL;
@@ -136,6 +177,8 @@ static bool judge(struct drive *d, const char *role, const char *answer)
     struct verdict v;
 
     verdict_read(role, answer, &v);
+    if (exit_judges(d))
+        judge_exit(&v, answer, exited);
     if (v.ok && v.choice && *d->r->grp && !is_attempt(d, v.choice)) {
         v.ok = v.pass = false;
         v.why = "the choice is the name of none of the attempts";
@@ -165,7 +208,7 @@ static bool judge(struct drive *d, const char *role, const char *answer)
     return true;
 }
 
-void step_answered(struct drive *d, const char *answer)
+void step_answered(struct drive *d, const char *answer, const char *exited)
 {
     AUTO_FREE char *session =
         db_text(d->tx->db, "SELECT session FROM sandbox WHERE id=?", "i",
@@ -181,7 +224,7 @@ void step_answered(struct drive *d, const char *answer)
                 num(d, "step"));
         tx_changed(d->tx, oid(OBJ_STEP, num(d, "step")), ASPECT_OUT);
     }
-    if (judges && !judge(d, role, answer))
+    if (judges && !judge(d, role, answer, exited))
         return;
     step_set(d, "completed", NULL);
     if (judges && !strcmp(role, "judge")) {

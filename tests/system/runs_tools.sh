@@ -153,6 +153,65 @@ wr "$S/ctl" 'create name=any tool=bob
 is 'one that means no tool is for any' \
     "$(jq -r .config.model.value "$S/any/info.json")" general
 
+# ---- a script that checks: its exit code is the verdict ----
+# check NAME TEXT...: a run of one step, a shell as the checker
+check() {
+    local n=$1
+    shift
+    { printf '[step test]\nrole = %s\ntool = shell\ninstructions = :\n' \
+        "${ROLE:-checker}"; printf '  %s\n' "$@"; } | workflow "$n"
+    run_ "$n" "$n" >/dev/null
+    run_done "$n"
+}
+got() { step "$1" "01-test/$2"; }
+is 'exit 0' "$(check zero 'echo fine; exit 0')" completed
+is 'passes' "$(got zero verdict) $(got zero feedback)" 'pass '
+is 'another' "$(check three 'seq 100; echo why >&2; exit 3')" failed
+is 'fails' "$(got three verdict) $(got three status)" 'fail completed'
+is 'with how it ended, and the last lines' \
+    "$(got three feedback | sed -n '1p;$p' | xargs)" 'exited 3 why'
+is 'not with all of them' "$(got three feedback | grep -cx '[1-9]')" 0
+is 'the whole is its output' "$(got three output | wc -l)" 101
+like 'the run says which' "$(cat "$R/three/reason")" 'step test: the verdict'
+is 'a reviewer, too' "$(ROLE=reviewer check rev 'exit 1')" failed
+is 'fails' "$(got rev verdict): $(got rev feedback)" 'fail: exited 1'
+is 'no such program' "$(check none 'no-such-program; exit')" failed
+like 'says so' "$(got none feedback)" 'no-such-program: command not found'
+block() { printf '%s\n' "echo '\`\`\`json'" "echo '$1'" "echo '\`\`\`'"; }
+mapfile -t pass < <(block '{"verdict": "pass", "feedback": ""}')
+mapfile -t fail < <(block '{"verdict": "fail", "feedback": "said"}')
+mapfile -t other < <(block '{"version": 3}')
+is 'one that prints a verdict' "$(check said "${fail[@]}" 'exit 0')" failed
+is 'has that' "$(got said feedback)" said
+is 'also with a code' "$(check both "${fail[@]}" 'exit 1')" failed
+is 'has that' "$(got both feedback)" said
+is 'a pass needs 0' "$(check lie "${pass[@]}" 'exit 1')" failed
+like 'or it is none' "$(got lie feedback)" '^exited 1'
+is 'a block that is no verdict' "$(check block "${other[@]}" 'exit 0')" \
+    completed
+is 'asks for nothing' "$(grep -c 'did not end with' "$R/block/messages")" 0
+is 'one that is no checker' "$(ROLE=designer check work 'exit 4')" failed
+is 'has no verdict' "$(got work verdict) $(got work status)" ' failed'
+is 'killed' "$(check killed 'kill -9 $$')" failed
+like 'is no verdict' "$(cat "$R/killed/reason")" 'SIGKILL|signal 9'
+workflow loop <<'WF'
+[step write]
+tool = shell
+loop = l
+instructions = cd; echo x >>round; exit 0
+[step test]
+role = checker
+tool = shell
+loop = l
+instructions = cd; wc -l <round; [ $(wc -l <round) = 3 ]; exit
+[loop l]
+max = 5
+WF
+run_ loop loop >/dev/null
+is 'in a loop' "$(run_done loop)" completed
+is 'it is done until it passes' \
+    "$(cat "$R/loop/steps"/02-test{,.2,.3}/verdict | xargs)" 'fail fail pass'
+
 # ---- pauses in the picture ----
 workflow still <<'WF'
 [step one]
@@ -212,7 +271,7 @@ ctl() { wr "$R/$1/ctl" "$2
 "; }
 run_ dear dear budget=0.015 >/dev/null
 becomes dear paused
-like 'the steps together reach it' "$(cat "$R/dear/reason")" '^budget 0.0. reached'
+like 'the steps together reach it' "$(cat "$R/dear/reason")" '^budget 0.015 reached'
 is 'two were done' "$(ls "$R/dear/steps" | tr '\n' ' ')" '01-one 02-two '
 is 'it does not go on' "$(ctl dear resume)" EDQUOT
 is 'nor by its sandbox' "$(wr "$R/dear/steps/02-two/sandbox/ctl" 'resume
