@@ -158,7 +158,8 @@ static void check_budgets(struct courier *c)
             continue;
         budget = budget_spent(d, &s, now_ms());
         if (budget > 0) {
-            AUTO_FREE char *why = xasprintf("budget %.2f reached", budget);
+            AUTO_FREE char *set = budget_words(budget);
+            AUTO_FREE char *why = xasprintf("budget %s reached", set);
             struct due due = {c, s.id, why, false};
 
             store_do(c->store, tx_due, &due, NULL);

@@ -560,11 +560,14 @@ static int live_verb(struct tx *tx, struct courier *c, const struct run *r,
     if (!strcmp(verb, "resume") && paused) {
         double budget = budget_spent_run(tx->db, r->id, tx->now_ms);
 
-        if (budget > 0)
+        if (budget > 0) {
+            AUTO_FREE char *set = budget_words(budget);
+
             return err_set(e, EDQUOT,
-                           "the budget of %.2f is spent: raise budget in the "
+                           "the budget of %s is spent: raise budget in the "
                            "run's config first",
-                           budget);
+                           set);
+        }
     }
     if (!strcmp(verb, "resume") && !paused && strcmp(r->want, "pause"))
         return 0;

@@ -334,7 +334,8 @@ static void deliver(struct drive *d, const struct part *p, bool again)
 static bool out_of_budget(struct drive *d)
 {
     double budget = budget_spent_run(d->tx->db, d->r->id, d->tx->now_ms);
-    AUTO_FREE char *why = xasprintf("budget %.2f reached", budget);
+    AUTO_FREE char *set = budget_words(budget);
+    AUTO_FREE char *why = xasprintf("budget %s reached", set);
 
     if (budget > 0)
         tx_run_status(d->tx, d->r->id, "paused", why);

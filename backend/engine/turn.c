@@ -350,7 +350,8 @@ static void check_budget(struct tx *tx, struct courier *c, int64_t sandbox)
         return;
     budget = budget_spent(tx->db, &s, tx->now_ms);
     if (budget > 0 && sandbox_is(&s, "running")) {
-        AUTO_FREE char *why = xasprintf("budget %.2f reached", budget);
+        AUTO_FREE char *set = budget_words(budget);
+        AUTO_FREE char *why = xasprintf("budget %s reached", set);
 
         tx_pause(tx, c, sandbox, why);
     }

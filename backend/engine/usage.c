@@ -71,6 +71,17 @@ static double budget_of(const char *text)
     return text && text_double(text, 0, 1e9, &budget) ? budget : 0;
 }
 
+char *budget_words(double usd)
+{
+    for (int decimals = 2; decimals < 17; decimals++) {
+        AUTO_FREE char *s = xasprintf("%.*f", decimals, usd);
+
+        if (strtod(s, NULL) == usd)
+            return xstrdup(s);
+    }
+    return xasprintf("%.15g", usd);
+}
+
 double budget_spent(struct db *d, const struct sandbox *s, int64_t now_ms)
 {
     AUTO_FREE char *text = config_value(d, s, "budget", NULL);

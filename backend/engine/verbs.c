@@ -525,14 +525,17 @@ static int verb_resume(struct tx *tx, struct courier *c,
         (!sandbox_is(s, "running") && !sandbox_is(s, "paused")))
         return busy(s, e);
     budget = budget_spent(tx->db, s, tx->now_ms);
-    if (budget > 0)
+    if (budget > 0) {
+        AUTO_FREE char *set = budget_words(budget);
+
         return err_set(e, EDQUOT,
-                       "the budget of %.2f is spent: raise budget in the "
+                       "the budget of %s is spent: raise budget in the "
                        "config of the %s first",
-                       budget,
+                       set,
                        s->run && budget_spent_run(tx->db, s->run, tx->now_ms)
                            ? "run"
                            : "sandbox");
+    }
     if (will_be_paused(tx, s))
         tx_job(tx, c, s->id, 0, "control", "resume", "");
     return 0;

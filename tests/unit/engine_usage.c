@@ -2,6 +2,7 @@
 #include "engine_record.h"
 
 #include "engine/rates.h"
+#include "engine/usage.h"
 
 static void prices(void **state)
 {
@@ -72,10 +73,27 @@ static void recorded(void **state)
     json_decref(j);
 }
 
+static void budgets_are_told_as_they_were_set(void **state)
+{
+    static const char *const set[][2] = {
+        {"2.5", "2.50"},    {"1", "1.00"},         {"0.005", "0.005"},
+        {"0.015", "0.015"}, {"0.1", "0.10"},       {"1e-05", "0.00001"},
+        {"1e-20", "1e-20"}, {"1e6", "1000000.00"}, {"12.345678", "12.345678"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(set); i++) {
+        AUTO_FREE char *s = budget_words(strtod(set[i][0], NULL));
+
+        assert_string_equal(s, set[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prices),
+        cmocka_unit_test(budgets_are_told_as_they_were_set),
         cmocka_unit_test_setup_teardown(recorded, record_open, record_close),
     };
 
