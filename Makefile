@@ -142,6 +142,8 @@ uninstall:
 # what it costs; BENCH_FULL=1 for the long one
 bench: all
 	@BIN=$(BUILD) tests/bench/bench.sh
+	@scripts/setup bench || :
+	@BIN=$(BUILD) tests/bench/files.sh
 
 # the table of the tree and of the settings in courier(5)
 man: $(BUILD)/courierfs
