@@ -89,9 +89,26 @@ is 'what is added later holds from the next turn' "$(said a 'echo $NEW')" fresh
 echo moved-key-000000000cccc >"$P/secrets/DB_PASSWORD"
 is 'a secret changed, too' "$(said a 'echo $DB_PASSWORD')" \
     moved-key-000000000cccc
+# /usr (/bin and the like lead there) and /opt are this machine's: large, and
+# read-only
+for d in usr opt; do
+    is "it can not write to /$d" \
+        "$(said a "test -d /$d && touch /$d/x 2>/dev/null || echo no")" no
+done
 is 'nothing of it lies in a file of the VM' "$(said a \
-    'grep -rl -e moved-ke[y]-0000 -e sk-ant-projec[t] / --include=* \
-     --exclude-dir=proc --exclude-dir=sys 2>/dev/null | head -n 3')" ''
+    'set -- /*
+     for d; do
+        case $d in
+        /usr | /opt | /proc | /sys) ;;
+        *) [ -L "$d" ] || set -- "$@" "$d" ;;
+        esac
+        shift
+     done
+     grep -rl -e moved-ke[y]-0000 -e sk-ant-projec[t] "$@" 2>/dev/null |
+     head -n 3')" ''
+is 'where it would be found' "$(said a \
+    'echo sk-ant-""project >f; grep -rl -e sk-ant-projec[t] /*/user; rm f')" \
+    /home/user/f
 
 # ---- files ----
 is 'x bit' "$(said a 'bin/helper you')" 'helped you'
