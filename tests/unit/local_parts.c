@@ -1,4 +1,5 @@
 /* the pure parts of the local host: names, filters, bodies, DNS messages */
+#include "local/box_int.h"
 #include "local/control.h"
 #include "local/dns.h"
 #include "local/http.h"
@@ -12,6 +13,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 /* ---- names and hosts ---- */
@@ -434,16 +436,49 @@ static void unescape(void **state)
     assert_string_equal(b.p, "A ");
 }
 
+/* ---- guard.c ---- */
+
+static void guard_counts_what_is_there(void **state)
+{
+    static const char status[] = "Name:\tRssAnon: 99 kB\nVmRSS:\t  300 kB\n"
+                                 "RssAnon:\t  200 kB\nThreads:\t7\n";
+    static const char smaps[] =
+        "7f00-7f10 rw-s 00000000 00:2a 5    /tmp/a b\n"
+        "Rss:     20 kB\nPss:     10 kB\nPss_Dirty: 10 kB\n"
+        "7f10-7f20 rw-p 00000000 00:00 0 \n"
+        "Pss:     40 kB\n"
+        "7f20-7f30 rw-s 00000000 00:2b 6    /dev/shm/x\n"
+        "Pss:      3 kB\n";
+    const dev_t devs[] = {makedev(0, 0x2a), makedev(0, 0x2b)};
+
+    (void)state;
+    assert_int_equal(guard_field(status, "RssAnon"), 200 << 10);
+    assert_int_equal(guard_field(status, "Threads") >> 10, 7);
+    assert_int_equal(guard_field(status, "VmSwap"), 0);
+    assert_int_equal(guard_field(smaps, "Pss"), 53 << 10);
+    assert_int_equal(guard_mapped(smaps, devs, 2), 13 << 10);
+    assert_int_equal(guard_mapped(smaps, devs, 1), 10 << 10);
+    assert_int_equal(guard_mapped("", devs, 2), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids),          cmocka_unit_test(hosts),
-        cmocka_unit_test(allowed),      cmocka_unit_test(addresses),
-        cmocka_unit_test(dns_messages), cmocka_unit_test(dns_hostile),
-        cmocka_unit_test(filters),      cmocka_unit_test(bodies),
-        cmocka_unit_test(bad_bodies),   cmocka_unit_test(trash),
-        cmocka_unit_test(http),         cmocka_unit_test(http_malformed),
-        cmocka_unit_test(http_long),    cmocka_unit_test(unescape),
+        cmocka_unit_test(guard_counts_what_is_there),
+        cmocka_unit_test(ids),
+        cmocka_unit_test(hosts),
+        cmocka_unit_test(allowed),
+        cmocka_unit_test(addresses),
+        cmocka_unit_test(dns_messages),
+        cmocka_unit_test(dns_hostile),
+        cmocka_unit_test(filters),
+        cmocka_unit_test(bodies),
+        cmocka_unit_test(bad_bodies),
+        cmocka_unit_test(trash),
+        cmocka_unit_test(http),
+        cmocka_unit_test(http_malformed),
+        cmocka_unit_test(http_long),
+        cmocka_unit_test(unescape),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
