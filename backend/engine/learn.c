@@ -31,13 +31,30 @@ static const char question[] =
     "```\n\n"
     "# The transcript\n\n";
 
+/* args of its job until it has begun: somebody wants to know what comes */
+static const char by_hand[] = "asked";
+
 /* ---- states ---- */
 
 struct state {
     int64_t id, project;
     const char *status, *reason;
     const char *text; /* of `learnings`, or NULL */
+    bool quiet;       /* nothing was to be learned, and nobody asked */
 };
+
+/* that it came to nothing, and why, is told where errors are looked for */
+static void tell_nothing(struct tx *tx, const struct state *s)
+{
+    AUTO_FREE char *path = object_path(tx->db, oid(OBJ_SANDBOX, s->id));
+    AUTO_FREE char *text = NULL;
+
+    if (s->quiet || !s->reason ||
+        (strcmp(s->status, "skipped") && strcmp(s->status, "error")))
+        return;
+    text = xasprintf("nothing learned: %s", s->reason);
+    tx_error(tx, s->project, path ? path : "", text);
+}
 
 static int state_fn(struct tx *tx, void *arg, struct err *e)
 {
@@ -54,6 +71,7 @@ static int state_fn(struct tx *tx, void *arg, struct err *e)
              json_pack("{s:s,s:s}", "status", s->status, "reason",
                        s->reason ? s->reason : ""));
     tx_touch(tx, s->project, oid(OBJ_SANDBOX, s->id), ASPECT_LEARN);
+    tell_nothing(tx, s);
     if (run)
         tx_changed(tx, oid(OBJ_RUN, run), ASPECT_LEARN);
     return 0;
@@ -62,19 +80,25 @@ static int state_fn(struct tx *tx, void *arg, struct err *e)
 static int set_state(struct courier *c, const struct sandbox *s,
                      const char *status, const char *reason, const char *text)
 {
-    struct state st = {s->id, s->project, status, reason, text};
+    struct state st = {s->id, s->project, status, reason, text, false};
 
     return store_do(c->store, state_fn, &st, NULL);
 }
 
-void tx_learn(struct tx *tx, struct courier *c, const struct sandbox *s)
+static void queue(struct tx *tx, struct courier *c, const struct sandbox *s,
+                  const char *args)
 {
     db_exec(tx->db,
             "UPDATE sandbox SET learn_status='pending',learn_reason='' WHERE "
             "id=?",
             "i", s->id);
     tx_touch(tx, s->project, oid(OBJ_SANDBOX, s->id), ASPECT_LEARN);
-    tx_job(tx, c, s->id, 0, "side", "learn", "");
+    tx_job(tx, c, s->id, 0, "side", "learn", args);
+}
+
+void tx_learn(struct tx *tx, struct courier *c, const struct sandbox *s)
+{
+    queue(tx, c, s, by_hand);
 }
 
 void tx_learn_after_end(struct tx *tx, struct courier *c,
@@ -85,7 +109,7 @@ void tx_learn_after_end(struct tx *tx, struct courier *c,
     if (*s->learn_status || (learn && !strcmp(learn, "off")) ||
         !strcmp(s->tool, "shell") || !strcmp(s->kind, "issue"))
         return;
-    tx_learn(tx, c, s);
+    queue(tx, c, s, "");
 }
 
 /* ---- asking ---- */
@@ -165,10 +189,13 @@ static int start_asking(struct courier *c, struct job *j, struct sandbox *s,
 
     a.tool = tool && *tool ? tool : s->tool;
     if (!size || !strcmp(a.tool, "shell")) {
-        set_state(c, s, "skipped",
-                  size ? "a shell can't be asked: set learning_tool"
-                       : "there was no conversation",
-                  NULL);
+        struct state st = {.id = s->id, .project = s->project};
+
+        st.status = "skipped";
+        st.reason = size ? "a shell can't be asked: set learning_tool"
+                         : "there was no conversation";
+        st.quiet = !size && strcmp(j->args, by_hand);
+        store_do(c->store, state_fn, &st, NULL);
         return 0;
     }
     set_state(c, s, "running", NULL, NULL);

@@ -31,6 +31,8 @@ learn() {
 ' >/dev/null
     timeout 60 cat "$S/$1/wait/learned"
 }
+# told NAME: the last that `errors` has of it
+told() { grep -F "/$1"$'\t' "$P/errors" | tail -n 1 | cut -f 3; }
 reason() { jq -r '.learnings.reason // ""' "$S/$1/info.json"; }
 
 # ---- completed ----
@@ -71,10 +73,14 @@ answer 'I would rather' $'talk \033[31mabout' '```' '{"kind":"pattern"}' '```'
 is "nonsense" "$(learn nonsense)" error
 like "with the text" "$(reason nonsense)" "no JSON array: I would rather"
 unlike "made printable" "$(reason nonsense)" $'\033'
+like "errors have it" "$(told nonsense)" '^nothing learned: .*no JSON array: I would'
+unlike "printable, too" "$(told nonsense)" $'\033'
 answer 'bad day'
 echo 3 >"$A/code"
 is "a tool that fails" "$(learn fails)" error
 like "says how" "$(reason fails)" "exited 3"
+like "errors have it" "$(told fails)" '^nothing learned: .*exited 3'
+is "of one that taught something they have nothing" "$(told full)" ""
 echo 0 >"$A/code"
 
 # ---- skipped, off, by hand ----
@@ -93,6 +99,21 @@ printf 'tool = talker\nlearning_tool = shell\n' >"$P/config"
 wr "$S/full/ctl" 'learn
 ' >/dev/null
 is "a shell is never asked" "$(timeout 60 cat "$S/full/wait/learned")" skipped
+is "errors say why" "$(told full)" \
+    "nothing learned: a shell can't be asked: set learning_tool"
+printf 'tool = talker\nlearning_tool = teacher\nlearn = auto\n' >"$P/config"
+wr "$S/ctl" 'create name=mute
+' >/dev/null
+timeout 60 cat "$S/mute/wait/running" >/dev/null
+wr "$S/mute/ctl" 'kill
+' >/dev/null
+is "nothing was said" "$(timeout 60 cat "$S/mute/wait/learned")" skipped
+is "that is no error" "$(told mute)" ""
+wr "$S/mute/ctl" 'learn
+' >/dev/null
+soon 30 grep -q nothing.learned.*conversation "$P/errors"
+is "unless somebody asks" "$(told mute)" \
+    "nothing learned: there was no conversation"
 printf 'tool = talker\nlearning_tool = teacher\nlearn = off\n' >"$P/config"
 wr "$S/ctl" 'create name=off prompt=x
 ' >/dev/null
