@@ -3,11 +3,13 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { POOL_MAX = 32, CONNECTIONS_PER_SLOT = 4 };
+enum { POOL_MAX = 32, CONNECTIONS_PER_SLOT = 4, DEAD_MS = 8000 };
 
 /* the slots with a call under way, so that e2b_cancel can wake theirs */
 static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -316,6 +318,23 @@ void e2b_close(struct e2b *x)
 
 /* ---- requests ---- */
 
+/*
+ * Where packets vanish without a word, the kernel would send them again for a
+ * quarter of an hour. It gives up when nothing came back for DEAD_MS: not even
+ * a receipt for what was sent, or for the empty probes while an answer is
+ * waited for. A server that takes its time gives these receipts.
+ */
+static int on_socket(void *unused, curl_socket_t fd, curlsocktype type)
+{
+    unsigned ms = DEAD_MS;
+
+    (void)unused;
+    (void)type;
+    /* refused by a UNIX socket, which loses nothing */
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+    return CURL_SOCKOPT_OK;
+}
+
 void easy_prepare(struct e2b *x, CURL *h, const char *url)
 {
     bool tls = !strncmp(url, "https:", 6);
@@ -332,8 +351,9 @@ void easy_prepare(struct e2b *x, CURL *h, const char *url)
         curl_easy_setopt(h, CURLOPT_CAINFO, ca_file);
     curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, 8000L);
     curl_easy_setopt(h, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(h, CURLOPT_TCP_KEEPIDLE, 20L);
-    curl_easy_setopt(h, CURLOPT_TCP_KEEPINTVL, 10L);
+    curl_easy_setopt(h, CURLOPT_TCP_KEEPIDLE, 4L);
+    curl_easy_setopt(h, CURLOPT_TCP_KEEPINTVL, 2L);
+    curl_easy_setopt(h, CURLOPT_SOCKOPTFUNCTION, on_socket);
     curl_easy_setopt(h, CURLOPT_MAXAGE_CONN, 60L);
     curl_easy_setopt(
         h, CURLOPT_HTTP_VERSION,
