@@ -184,6 +184,7 @@ static void do_list(struct call *k, const struct e2b_target *t)
 
     if (code < 0) {
         answer(k, code, &e);
+        e2b_entries_free(v, n);
         return;
     }
     out = xcalloc(n, sizeof(*out));
