@@ -40,7 +40,7 @@ struct batch {
     struct process p;
     int64_t from_out, from_err, to_out, to_err;
     struct buf log, text, out, err;
-    char *session;
+    char *session, *model;
     bool end, is_turn, counted;
     char *error, *reason, *exit;
     const char *agent;
@@ -178,6 +178,7 @@ static void keep(char **to, const char *text)
 
 static void on_session(struct output *o, const struct agent_event *ev)
 {
+    keep(&o->model, ev->model);
     if (!ev->text || !*ev->text ||
         (o->session && !strcmp(o->session, ev->text)))
         return;
@@ -485,6 +486,7 @@ static void take_end(struct output *o, struct batch *b)
         return;
     }
     b->counted = o->counted;
+    b->model = xstrdup(o->model);
     b->usage = o->usage;
     close_tools(o);
     b->tools = json_deep_copy(o->tools); /* it goes to another thread */
@@ -556,6 +558,7 @@ void batch_free(struct batch *b)
     buf_free(&b->result);
     json_decref(b->tools);
     free(b->session);
+    free(b->model);
     free(b->error);
     free(b->reason);
     free(b->exit);
@@ -571,6 +574,7 @@ static void batch_end(struct tx *tx, struct courier *c, struct batch *b)
         .result = buf_str(&b->result),
         .result_n = b->result.n,
         .tools = b->tools,
+        .model = b->model,
         .usage = b->counted ? &b->usage : NULL,
         .bad_session = b->bad_session,
     };

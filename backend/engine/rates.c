@@ -146,7 +146,7 @@ double rates_find(const char *doc, size_t n, const char *service,
                   const char *model, const char *unit)
 {
     const char *p = doc, *end = doc + n;
-    double usd = 0;
+    double usd = -1;
     int best = -1;
 
     while (p < end) {

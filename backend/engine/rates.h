@@ -17,7 +17,7 @@
 extern const char rates_default[];
 /* one line (no newline): 0, or -EINVAL with words */
 int rates_line_check(const char *line, size_t n, struct err *e);
-/* USD for one of this unit; 0 if there is no rate */
+/* USD for one of this unit; -1 if there is no rate */
 double rates_find(const char *doc, size_t n, const char *service,
                   const char *model, const char *unit);
 

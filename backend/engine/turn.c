@@ -262,7 +262,8 @@ static int tx_exec_begin(struct tx *tx, void *arg, struct err *e)
 /* tells the tokens of a turn; what the CLI says it cost is spread over them
  * by the usual proportions of prices, so that the sum is right */
 static double turn_usage(struct tx *tx, const struct sandbox *s,
-                         const struct agent_usage *u)
+                         const char *model, const struct agent_usage *u,
+                         bool *unknown)
 {
     const struct {
         const char *unit;
@@ -288,16 +289,22 @@ static double turn_usage(struct tx *tx, const struct sandbox *s,
         all += (double)parts[i].n * parts[i].weight;
     last = db_int(tx->db, 0, "SELECT max(id) FROM usage", "");
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
-        double share =
-            all > 0 ? (double)parts[i].n * parts[i].weight / all : 0;
+        const char *who = service ? service : s->tool;
+        double n = (double)parts[i].n;
+        double cost = all > 0 ? u->usd * n * parts[i].weight / all : 0;
 
-        if (parts[i].n)
-            tx_usage(tx, s->id, service ? service : s->tool, s->model,
-                     parts[i].unit, (double)parts[i].n,
-                     u->usd < 0 ? -1 : u->usd * share);
+        if (!parts[i].n)
+            continue;
+        /* the rates may know it by the name that it was asked for by */
+        if (u->usd < 0)
+            cost = usage_price(tx->db, who, model, parts[i].unit, n);
+        if (cost < 0)
+            cost = usage_price(tx->db, who, s->model, parts[i].unit, n);
+        *unknown = *unknown || (cost < 0 && i < 2);
+        tx_usage(tx, s->id, who, model, parts[i].unit, n, cost < 0 ? 0 : cost);
     }
     if (all <= 0 && u->usd > 0) /* it tells the cost alone */
-        tx_usage(tx, s->id, service ? service : s->tool, s->model,
+        tx_usage(tx, s->id, service ? service : s->tool, model,
                  "output_tokens", 0, u->usd);
     if (u->usd >= 0)
         return u->usd;
@@ -309,7 +316,7 @@ static double turn_usage(struct tx *tx, const struct sandbox *s,
 
 static void write_end(struct tx *tx, int64_t sandbox, int64_t answer,
                       const char *error, const struct agent_usage *u,
-                      double usd)
+                      double usd, bool unknown)
 {
     AUTO_BUF struct buf b = {0}, last = {0};
     char when[32];
@@ -324,9 +331,10 @@ static void write_end(struct tx *tx, int64_t sandbox, int64_t answer,
         buf_adds(&b, "  ");
         text_printable(&b, error, strlen(error), 0);
     } else if (u) {
-        buf_addf(&b, "  %lld in  %lld out  $%.4f",
+        buf_addf(&b, "  %lld in  %lld out  $%.4f%s",
                  (long long)(u->input + u->cache_read + u->cache_write),
-                 (long long)u->output, usd);
+                 (long long)u->output, usd,
+                 unknown ? "  cost unknown: no such model in rates" : "");
     }
     buf_addc(&b, '\n');
     add_messages(tx, sandbox, &b);
@@ -375,12 +383,13 @@ void tx_turn_end(struct tx *tx, struct courier *c, int64_t process,
                  const struct turn_end *end)
 {
     AUTO_FREE char *tools = NULL, *stop = NULL;
-    const char *error = end->error, *agent = end->agent;
+    const char *error = end->error, *agent = end->agent, *model;
     const struct agent_usage none = {.usd = 0}, *u = end->usage;
     int64_t answer, started, first;
     struct process p;
     struct sandbox s;
     sqlite3_stmt *q;
+    bool unknown = false;
     double usd = 0;
     json_t *j;
 
@@ -406,15 +415,16 @@ void tx_turn_end(struct tx *tx, struct courier *c, int64_t process,
         error = stop;
         agent = "idle";
     }
+    model = end->model && *end->model ? end->model : s.model;
     if (u)
-        usd = turn_usage(tx, &s, u);
-    write_end(tx, s.id, answer, error, u, usd);
+        usd = turn_usage(tx, &s, model, u, &unknown);
+    write_end(tx, s.id, answer, error, u, usd, unknown);
     j = line_json(answer, "assistant",
                   end->result ? json_stringn(end->result, end->result_n)
                               : json_string(""),
                   error, started, tx->now_ms);
     json_object_set_new(j, "tool", json_string(s.tool));
-    json_object_set_new(j, "model", json_string(s.model));
+    json_object_set_new(j, "model", text_json(model, strlen(model)));
     if (end->tools)
         json_object_set(j, "tools", end->tools);
     else

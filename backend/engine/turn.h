@@ -16,6 +16,7 @@ struct turn_end {
     const char *reason; /* of the sandbox, or NULL */
     const char *result; /* the answer's joined text, printable; or NULL */
     size_t result_n;
+    const char *model;               /* that the CLI says it used, or NULL */
     json_t *tools;                   /* [{name,summary,status}], or NULL */
     const struct agent_usage *usage; /* or NULL: nothing was counted */
     bool bad_session; /* the conversation can't be gone on with */

@@ -8,15 +8,22 @@
 
 #include <math.h>
 
-static double price(struct db *d, const char *service, const char *model,
-                    const char *unit, double quantity)
+double usage_price(struct db *d, const char *service, const char *model,
+                   const char *unit, double quantity)
 {
     size_t n = 0;
     AUTO_FREE char *doc = doc_text(d, root_oid(), "rates", &n);
+    double each = doc ? rates_find(doc, n, service, model, unit) : -1;
 
-    if (!doc)
-        return 0;
-    return quantity * rates_find(doc, n, service, model, unit);
+    return each < 0 ? -1 : quantity * each;
+}
+
+static double price(struct db *d, const char *service, const char *model,
+                    const char *unit, double quantity)
+{
+    double usd = usage_price(d, service, model, unit, quantity);
+
+    return usd < 0 ? 0 : usd;
 }
 
 void tx_usage(struct tx *tx, int64_t sandbox, const char *service,

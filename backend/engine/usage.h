@@ -12,6 +12,9 @@
 double budget_spent(struct db *d, const struct sandbox *s, int64_t now_ms);
 /* of a run that has a budget of its own: of all its sandboxes together */
 double budget_spent_run(struct db *d, int64_t run, int64_t now_ms);
+/* USD by the rates, or -1: they have no price for it */
+double usage_price(struct db *d, const char *service, const char *model,
+                   const char *unit, double quantity);
 /* a budget as it was set, with two decimals at least; owned */
 char *budget_words(double usd);
 

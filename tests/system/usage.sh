@@ -53,10 +53,10 @@ like 'in messages' "$(tail -n 1 "$S/a/messages")" \
 is 'a record a unit' "$(jq -r 'select(.service == "anthropic") |
     [.unit, .quantity, .model, .project, .sandbox, .run, .step] | @csv' \
     "$S/a/usage.jsonl" | tr -d '"' | sort)" \
-    'cache_read_tokens,5000,claude-sonnet-4-6,web,a,,
-cache_write_tokens,300,claude-sonnet-4-6,web,a,,
-input_tokens,1000,claude-sonnet-4-6,web,a,,
-output_tokens,200,claude-sonnet-4-6,web,a,,'
+    'cache_read_tokens,5000,m,web,a,,
+cache_write_tokens,300,m,web,a,,
+input_tokens,1000,m,web,a,,
+output_tokens,200,m,web,a,,'
 is 'together what the tool said' \
     "$(jq -s 'map(.usd) | add * 10000 | round' "$S/a/usage.jsonl")" 5000
 is 'a cost alone counts' "$(ask a 'p(type="result", subtype="success",
@@ -68,6 +68,34 @@ is 'a turn without a cost' "$(ask a "$(claude_turn 1000000 100000 1000000 \
     100000)")" completed
 # 3 + 1.5 + 0.3 + 0.375
 is 'by the defaults' "$(used a '.usd * 1000 | round')" 5175
+# which model: what the CLI says it is, in the records and for the price; the
+# configured one for a name that has none; none of both: that is said
+turn_of() { claude_turn 1000000 100000 0 0 | sed "s/\"m\"/\"$1\"/g"; }
+model_of() {
+    jq -rs 'last | .model' "$S/$1/usage.jsonl"
+    jq -rs 'last | .model' "$S/$1/messages.jsonl"
+}
+makes r tool=fclaude model=claude-sonnet-4-6
+is 'another than asked for' "$(ask r "$(turn_of claude-opus-4-6)")" completed
+is 'is named' "$(model_of r | xargs)" 'claude-opus-4-6 claude-opus-4-6'
+is 'and paid' "$(used r '.usd * 1000 | round')" 7500
+is 'one that has no price' "$(ask r "$(turn_of odd)")" completed
+is 'is named, too' "$(model_of r | xargs)" 'odd odd'
+is 'and costs what was asked for' "$(used r '.usd * 1000 | round')" 4500
+makes u tool=fclaude
+is 'one that was not asked for' "$(ask u "$(turn_of claude-opus-4-6)")" \
+    completed
+is 'has its price' "$(used u '.usd * 1000 | round')" 7500
+is 'nobody knows what it costs' "$(ask u "$(turn_of odd)")" completed
+like 'that is said' "$(tail -n 1 "$S/u/messages")" \
+    ' 1000000 in  100000 out  \$0\.0000  cost unknown: no such model in rates$'
+is 'a number in the record' "$(used u .usd)" 0
+makes n tool=fcodex
+is 'no model at all' "$(ask n 'p(type="turn.completed", usage={
+"input_tokens": 10, "output_tokens": 10})')" completed
+like 'that is said, too' "$(tail -n 1 "$S/n/messages")" 'cost unknown'
+unlike 'a known price of nothing is one' "$(tail -n 1 "$S/a/messages")" \
+    unknown
 for bad in 'anthropic x input_tokens' 'anthropic x input_tokens -1 per 1M' \
     'anthropic x tokens 1 per 1M' 'anthropic x input_tokens 1 each 1M' \
     'a b input_tokens 1 per 0'; do
@@ -129,13 +157,13 @@ mkdir "$M/projects/other"
 mk plain
 is 'a turn of a shell' "$(ask plain true)" completed
 is 'has no tokens' "$(used plain '.input_tokens + .usd')" 0
-for n in a c p o plain; do wr "$S/$n/ctl" 'kill now
+for n in a c p o r u n plain; do wr "$S/$n/ctl" 'kill now
 ' >/dev/null; done
-for n in a c p o plain; do wait_for "$n" ended >/dev/null; done
+for n in a c p o r u n plain; do wait_for "$n" ended >/dev/null; done
 like 'seconds of the VM' "$(cat "$S/plain/usage")" \
     '^local +sandbox_seconds +[0-9.]+ +0\.0000$'
 for what in input_tokens output_tokens cache_read_tokens sandbox_seconds; do
-    n=$(for s in a c p o plain; do sum "$S/$s" $what quantity; done |
+    n=$(for s in a c p o r u n plain; do sum "$S/$s" $what quantity; done |
         awk '{ n += $1 } END { printf "%d", n + 0.0001 }')
     is "the project sums $what" \
         "$(sum "$P" $what quantity | cut -d. -f1)" "$n"
