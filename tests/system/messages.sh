@@ -104,11 +104,12 @@ is "a turn's time limit" "$(wr "$S/ctl" $'create name=lim tool=shell turn_timeou
 like "is told" "$(tail -n 1 "$S/lim/messages")" 'error  .*(time|limit|2s)'
 
 ### a large turn; one line of 20 MB in a JSON stream
-is "20,000 lines" "$(ask lim 'for i in $(seq 20000); do echo "line $i"; done')" completed
-is "are whole" "$(grep -c '^line ' "$S/lim/messages")" 20000
-is "in order" "$(grep '^line ' "$S/lim/messages" | awk '$2 != NR' | head -n 1)" ""
-is "a line without end" "$(ask lim 'head -c 3000000 /dev/zero | tr "\0" x')" completed
-yes "is whole" test "$(tail -n 2 "$S/lim/messages" | head -n 1 | wc -c)" -ge 3000000
+mk big
+is "20,000 lines" "$(ask big 'for i in $(seq 20000); do echo "line $i"; done')" completed
+is "are whole" "$(grep -c '^line ' "$S/big/messages")" 20000
+is "in order" "$(grep '^line ' "$S/big/messages" | awk '$2 != NR' | head -n 1)" ""
+is "a line without end" "$(ask big 'head -c 3000000 /dev/zero | tr "\0" x')" completed
+yes "is whole" test "$(tail -n 2 "$S/big/messages" | head -n 1 | wc -c)" -ge 3000000
 cat >"$P/home/fake" <<'END'
 #!/usr/bin/env python3
 import json

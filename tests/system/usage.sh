@@ -215,4 +215,4 @@ echo 'local * sandbox_seconds 3600 per 3600' >>"$M/rates"
 makes v tool=shell budget=2
 is 'an idle VM reaches it, too' "$(wait_for v paused 90)" paused
 is 'in words too' "$(cat "$S/v/reason")" 'budget 2.00 reached'
-like 'what it cost' "$(cat "$S/v/usage")" '^total +[2-9]'
+like 'what it cost' "$(cat "$S/v/usage")" '^total +([2-9]|[1-9][0-9])'
