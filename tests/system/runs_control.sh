@@ -258,7 +258,7 @@ role = checker
 END
 run_ budget dear budget=0.005 >/dev/null
 becomes budget paused
-like "the budget pauses the run" "$(cat "$R/budget/reason")" "budget 0.01 reached|budget 0.00 reached"
+like "the budget pauses the run" "$(cat "$R/budget/reason")" "^budget 0.005 reached"
 ctl budget cancel >/dev/null
 go all
 at all all-one
