@@ -163,11 +163,16 @@ static char *absolute(const char *dir)
     char *rest = all, *out = xmalloc(strlen(all) + 1), *end = out;
 
     for (char *w = strsep(&rest, "/"); w; w = strsep(&rest, "/")) {
-        if (!strcmp(w, ".."))
+        if (!strcmp(w, "..")) {
             while (end > out && *--end != '/')
                 ;
-        else if (*w && strcmp(w, "."))
-            end += sprintf(end, "/%s", w);
+        } else if (*w && strcmp(w, ".")) {
+            size_t n = strlen(w);
+
+            *end++ = '/';
+            memcpy(end, w, n);
+            end += n;
+        }
     }
     *end = 0;
     return out;

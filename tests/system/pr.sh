@@ -215,7 +215,7 @@ work lost 'echo 1 >b3'
 is 'an answer that got lost' "$(pr lost)" created
 is 'opens no second one' "$(pulls length)" $((n + 1))
 fault '{"status": 403, "message": "API rate limit exceeded",
-    "headers": {"X-RateLimit-Remaining": "0", "Retry-After": "3"}}'
+    "headers": {"X-RateLimit-Remaining": "0", "Retry-After": "9"}}'
 work limit 'echo 1 >b4'
 limited() { jq -r .pr.reason "$S/limit/info.json" | grep -q 'rate limit'; }
 yes 'a rate limit is told' soon 10 limited
