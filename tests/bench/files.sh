@@ -5,6 +5,7 @@
 #
 #   BIN=build tests/bench/files.sh          some minutes
 #   BENCH_FULL=1 ...                        with 2 GiB and 50 sandboxes beside
+#   BENCH_BOXES=50 ...                      with that many beside
 #
 # sshfs and sshd are asked for by `scripts/setup bench`; without them, or
 # without the SDK (tests/peers installs it), their columns are empty.
@@ -13,8 +14,8 @@ cd "$(dirname "$0")/../.." || exit 2
 PATH=/usr/bin:/bin:$PATH:/usr/sbin
 BIN=$(cd "${BIN:-build}" && pwd) || exit 2
 full=${BENCH_FULL:-}
-boxes=${full:+50} boxes=${boxes:-10}
-rounds=${full:+3} rounds=${rounds:-2}
+boxes=${full:+50} boxes=${BENCH_BOXES:-${boxes:-10}}
+rounds=${full:+3} rounds=${BENCH_ROUNDS:-${rounds:-2}}
 peers=${COURIER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/courier-tests}/peers
 export LC_ALL=C.UTF-8 GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory \
     GIT_CONFIG_VALUE_0='*'
