@@ -77,11 +77,16 @@ demo:
 	@$(MAKE) -s all
 	@scripts/demo
 
-# everything that the tests need, then the tests, as root and as a user
+# everything that the tests need, then the tests; by root, what depends on who
+# runs it is run as a user, too. test-user: all of it as a user
 test:
 	@scripts/setup build run test
 	@$(MAKE) -s -j2 all unit
 	@tests/run -j 3
+test-user:
+	@scripts/setup build run test
+	@$(MAKE) -s -j2 all unit
+	@tests/run --as user -j 3
 
 # the official SDK and CLI against the local host; the four real agent CLIs,
 # outside the mount and through it (from npm, with a model server of ours)
@@ -156,6 +161,7 @@ help:
 	@echo 'make           build/courierfs and build/courier-sandboxd'
 	@echo 'make demo      install what is missing, build, show a sandbox at work'
 	@echo 'make test      install what is missing, build, run the tests'
+	@echo 'make test-user      as root: all of them in the hands of a plain user'
 	@echo 'make test-peers test-agents   the official SDK and CLI; the real agent CLIs'
 	@echo 'make soak      1,000 crashes, 10,000 drafts: about an hour'
 	@echo 'make check     style, linters, both compilers'
@@ -165,5 +171,5 @@ help:
 	@echo 'make install   PREFIX=/usr/local DESTDIR='
 	@echo 'make uninstall takes away what that put there, and no data'
 
-.PHONY: all unit demo test test-peers test-agents soak check asan tsan bench man install uninstall clean help FORCE
+.PHONY: all unit demo test test-user test-peers test-agents soak check asan tsan bench man install uninstall clean help FORCE
 .DELETE_ON_ERROR:

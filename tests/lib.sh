@@ -19,6 +19,8 @@ unset E2B_API_KEY E2B_DOMAIN E2B_API_URL E2B_SANDBOX_URL ANTHROPIC_API_KEY \
 T=$(mktemp -d "${TMPDIR:-/var/tmp}/courier-test.XXXXXX") || exit 2
 M=$T/mnt D=$T/data
 mkdir -p "$M" "$D"
+# what it begins is known by it
+export COURIER_TEST=$T
 # whoever runs the suites looks after it, should this one not come to that
 [ -z "${COURIER_RUN:-}" ] || : >"$COURIER_RUN/dirs/${T//\//:}"
 P=$M/projects/web S=$P/sandboxes
@@ -54,13 +56,16 @@ no() {
 # again would take a good part of the machine
 exec {never}<> <(:)
 pause() { read -rt "$1" -u "$never" _ || :; }
-# soon SECONDS COMMAND...: until it succeeds
+# soon SECONDS COMMAND...: until it succeeds. It looks less often the longer it
+# waits: looking is work, too
 soon() {
-    local end=$((${EPOCHREALTIME/./} + $1 * 1000000))
+    local end=$((${EPOCHREALTIME/./} + $1 * 1000000)) ms=30 __t
     shift
     while ! "$@" >/dev/null 2>&1; do
         [ "${EPOCHREALTIME/./}" -lt "$end" ] || return 1
-        pause 0.05
+        printf -v __t 0.%03d $ms
+        pause "$__t"
+        ms=$((ms < 200 ? ms * 5 / 4 : ms))
     done
 }
 # wr FILE TEXT: one write(2), then close; prints OK or the errno's name

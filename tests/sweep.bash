@@ -1,10 +1,16 @@
 # shellcheck shell=bash
 # sweep DIR: takes away what a suite left in its directory, however it ended:
 # ends the processes whose command line names it (what is or was mounted there
-# and the sandboxes, too), unmounts what is mounted below, removes it.
+# and the sandboxes, too) or that the suite began (COURIER_TEST is DIR in their
+# environment), unmounts what is mounted below, removes it.
 
 # of DIR: never the asking shell itself
-of_dir() { pgrep -f "$1/" | grep -vx -e $$ -e "$BASHPID"; }
+of_dir() {
+    {
+        pgrep -f "$1/"
+        grep -lszFx "COURIER_TEST=$1" /proc/[0-9]*/environ | cut -d/ -f3
+    } | grep -vx -e $$ -e "$BASHPID"
+}
 
 sweep() {
     local p i

@@ -7,39 +7,69 @@ if command -v flock >/dev/null; then
     flock -w 600 9 || die "another clone into $dir is still running"
 fi
 
+# a value as git's configuration files have it
+quoted() {
+    local v=${1//\\/\\\\}
+    v=${v//\"/\\\"} v=${v//$'\n'/\\n}
+    printf '"%s"' "$v"
+}
+
 globally() {
     GIT_CONFIG_GLOBAL=$HOME/.gitconfig git config --global "$@"
 }
 
 # the agent's own git commands work like ours
 configure_user() {
-    touch ~/.gitconfig
-    local helper=$HOME/.courier/git-credential
-    if [ -n "$site" ]; then
-        globally --unset-all "credential.$site.helper"
-        globally --add "credential.$site.helper" ""
-        globally --add "credential.$site.helper" "$helper"
-    fi
-    if [ -n "$bound" ]; then
-        globally --get-all safe.directory | grep -qxF -- "$repo" ||
-            globally --add safe.directory "$repo"
-        globally --get-all safe.directory | grep -qxF -- "$repo/.git" ||
-            globally --add safe.directory "$repo/.git"
-    fi
-    [ -z "$name" ] || globally --get user.name >/dev/null ||
-        globally user.name "$name"
-    [ -z "$email" ] || globally --get user.email >/dev/null ||
-        globally user.email "$email"
+    local helper=$HOME/.courier/git-credential line has_name='' has_email=''
+    local -A safe=()
+    : >>~/.gitconfig
+    while IFS= read -r -d '' line; do
+        case ${line%%$'\n'*} in
+        user.name) has_name=yes ;;
+        user.email) has_email=yes ;;
+        safe.directory) safe[x${line#*$'\n'}]=yes ;;
+        credential.*.helper)
+            [ "${line%%$'\n'*}" != "credential.$site.helper" ] ||
+                globally --unset-all "credential.$site.helper"
+            ;;
+        esac
+    done < <(globally -z -l)
+    {
+        [ -z "$site" ] || printf '[credential %s]\n\thelper =\n\thelper = %s\n' \
+            "$(quoted "$site")" "$(quoted "$helper")"
+        for line in "$repo" "$repo/.git"; do
+            [ -z "$bound" ] || [ -n "${safe[x$line]:-}" ] ||
+                printf '[safe]\n\tdirectory = %s\n' "$(quoted "$line")"
+        done
+        [ -z "$name" ] || [ -n "$has_name" ] ||
+            printf '[user]\n\tname = %s\n' "$(quoted "$name")"
+        [ -z "$email" ] || [ -n "$has_email" ] ||
+            printf '[user]\n\temail = %s\n' "$(quoted "$email")"
+    } >"$tmp/more"
+    [ -s "$tmp/more" ] || return 0
+    [ ! -s ~/.gitconfig ] || echo >>~/.gitconfig
+    cat -- "$tmp/more" >>~/.gitconfig
 }
 
 configure_repo() {
-    g config remote.origin.url "$repo"
-    g config --replace-all remote.origin.fetch \
-        '+refs/heads/*:refs/remotes/origin/*'
-    g config push.default current
-    g config push.autoSetupRemote true
-    [ -z "$name" ] || g config user.name "$name"
-    [ -z "$email" ] || g config user.email "$email"
+    # one that was cut off left them, maybe others
+    if [[ $(<.git/config) = *'[remote "origin"]'* ]]; then
+        g config --remove-section remote.origin 2>/dev/null
+        g config --remove-section push 2>/dev/null
+        [ -z "$name" ] || g config --unset-all user.name 2>/dev/null
+        [ -z "$email" ] || g config --unset-all user.email 2>/dev/null
+    fi
+    {
+        cat .git/config
+        printf '[remote "origin"]\n\turl = %s\n' \
+            "$(quoted "$repo")"
+        printf '\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
+        printf '[push]\n\tdefault = current\n\tautoSetupRemote = true\n'
+        [ -z "$name$email" ] || printf '[user]\n'
+        [ -z "$name" ] || printf '\tname = %s\n' "$(quoted "$name")"
+        [ -z "$email" ] || printf '\temail = %s\n' "$(quoted "$email")"
+    } >"$tmp/config" && cp -- "$tmp/config" .git/courier-config &&
+        mv -- .git/courier-config .git/config
 }
 
 # a path as a line that excludes just that
@@ -89,10 +119,15 @@ exclude_ours() {
     local f
     mkdir -p .git/info
     touch .git/info/exclude
-    for f in CLAUDE.md AGENTS.md .claude/ .codex/ .opencode/ .pi/ \
-        .system-prompt.txt .courier/; do
-        [ -z "$(g ls-files -- "$f" | head -c 1)" ] || continue
-        grep -qxF "/$f" .git/info/exclude || echo "/$f" >>.git/info/exclude
+    local ours=(CLAUDE.md AGENTS.md .claude/ .codex/ .opencode/ .pi/
+        .system-prompt.txt .courier/)
+    local -A theirs=()
+    while IFS= read -r -d '' f; do
+        theirs[${f%%/*}]=yes
+    done < <(g ls-files -z -- "${ours[@]}")
+    for f in "${ours[@]}"; do
+        [ -n "${theirs[${f%/}]:-}" ] || grep -qxF "/$f" .git/info/exclude ||
+            echo "/$f" >>.git/info/exclude
     done
     # home/project/... has been here before the clone
     g ls-files -z -o --exclude-standard | while IFS= read -r -d '' f; do

@@ -4,15 +4,88 @@
 # commit of the same content is made beside it (refs/courier/snapshot).
 big=95 # MiB: an untracked file above it would have the push refused
 
+# It runs after each turn, and each process costs the sandbox some ms: what
+# one call of git can tell is not asked of two.
+
 # every repository below home, inner ones first
 find_repositories() {
-    find "$home" -name .git -print0 -prune -o \
-        \( -path "$home/.*" -o -name node_modules \) -prune 2>/dev/null |
-        sed -z 's#/\.git$##' | sort -z -r
+    mapfile -d '' -t repositories < <(exec find "$home" -name .git -print0 \
+        -prune -o \( -path "$home/.*" -o -name node_modules \) -prune \
+        2>/dev/null)
+    repositories=("${repositories[@]%/.git}")
+    [ ${#repositories[@]} -le 1 ] || mapfile -d '' -t repositories < <(
+        printf '%s\0' "${repositories[@]}" | sort -z -r)
 }
 
-has_head() {
-    g rev-parse -q --verify HEAD >/dev/null
+# where it keeps its data (gitdir), whether it has a work tree (bare, and
+# what git must be told); fails if git can't read it
+read_kind() {
+    local out inside=false is_bare=false
+    if out=$(g rev-parse --absolute-git-dir --is-bare-repository \
+        --is-inside-work-tree 2>"$tmp/err"); then
+        inside=${out##*$'\n'} out=${out%$'\n'*}
+        is_bare=${out##*$'\n'} gitdir=${out%$'\n'*}
+    else
+        gitdir=$(g rev-parse --absolute-git-dir 2>"$tmp/err"; echo x)
+        gitdir=${gitdir%$'\n'x}
+    fi
+    if [ "$is_bare" = true ] && [ -e .git/index ]; then
+        quiet+=(--work-tree="$PWD")
+    elif [ "$inside" != true ]; then
+        bare=yes
+    fi
+    [ -d "$gitdir" ]
+}
+
+# its remote (the origin, else the first by name) and the remote's URL; who
+# commits, where nobody is configured
+read_config() {
+    local line key value name first=''
+    local -A urls=()
+    who=(-c user.name=courier -c user.email=courier@localhost)
+    while IFS= read -r -d '' line; do
+        key=${line%%$'\n'*} value=${line#*$'\n'}
+        case $key in
+        user.name) [ -z "$value" ] || who[1]=user.name=$value ;;
+        user.email) [ -z "$value" ] || who[3]=user.email=$value ;;
+        remote.?*.*)
+            name=${key#remote.} name=${name%.*}
+            [ -n "$first" ] && [[ ! $name < $first ]] || first=$name
+            [ "$key" != "remote.$name.url" ] || urls[$name]=$value
+            ;;
+        esac
+    done < <(g config -z --get-regexp '^(user[.](name|email)|remote[.].*)$')
+    remote=$first
+    [ -z "${urls[origin]:-}" ] || remote=origin
+    url=
+    [ -z "$remote" ] || url=${urls[$remote]:-}
+}
+
+# its branches (heads: "COMMIT NAME"), what remotes have (on_remote), where
+# HEAD is (current, head), our earlier snapshot (previous)
+read_refs() {
+    local sha ref more
+    heads=() on_remote=() current='' head='' previous='' stash='' usual=''
+    while read -r sha ref more; do
+        case $ref in
+        refs/heads/*)
+            heads+=("$sha ${ref#refs/heads/}")
+            [[ $more != '*'* ]] || current=${ref#refs/heads/} head=$sha
+            ;;
+        refs/stash) stash=$sha ;;
+        refs/courier/snapshot) previous=$sha ;;
+        refs/remotes/*)
+            on_remote[$sha]=1
+            [ "$ref" != "refs/remotes/$remote/HEAD" ] || usual=$more
+            ;;
+        esac
+    done < <(g for-each-ref --format='%(objectname) %(refname) %(HEAD)%(symref)' \
+        refs/heads refs/stash refs/courier/snapshot refs/remotes)
+    [ -z "$current" ] || return 0
+    # detached, or without a commit yet
+    current=$(g symbolic-ref -q HEAD)
+    current=${current#refs/heads/}
+    head=$(g rev-parse -q --verify HEAD)
 }
 
 under_way() {
@@ -65,20 +138,15 @@ add_all() {
 }
 
 is_staged() {
-    if has_head; then
+    if [ -n "$head" ]; then
         ! g diff --cached --quiet --no-ext-diff 2>/dev/null
     else
         [ -n "$(g ls-files | head -c 1)" ]
     fi
 }
 
-identity() {
-    who=()
-    g config user.name >/dev/null || who+=(-c user.name=courier)
-    g config user.email >/dev/null || who+=(-c user.email=courier@localhost)
-}
-
 commit_here() {
+    local committed=
     add_all
     if is_staged; then
         printf '%s\n' "$message" |
@@ -88,7 +156,9 @@ commit_here() {
         }
         committed=yes
     fi
+    # a save that was given up may have got so far just now: HEAD as it is
     tip=$(g rev-parse -q --verify HEAD)
+    [ -z "$committed" ] || made=$tip
 }
 
 # the same without moving HEAD or touching the index
@@ -119,7 +189,7 @@ commit_beside() {
         failure=$(words "$tmp/err")
         return 1
     }
-    committed=yes
+    made=$tip
     g update-ref refs/courier/snapshot "$tip"
 }
 
@@ -127,17 +197,18 @@ commit_beside() {
 is_protected() {
     [ "$1" != "$branch" ] || return 1
     case $1 in main | master) return 0 ;; esac
-    [ "$(g symbolic-ref -q "refs/remotes/$remote/HEAD")" = \
-        "refs/remotes/$remote/$1" ]
+    [ "$usual" = "refs/remotes/$remote/$1" ]
 }
 
 is_new() { # no remote is known to have it
+    [ -z "${on_remote[$1]:-}" ] || return 1
+    [ "$1" != "$made" ] || return 0
     [ -n "$(g rev-list -n 1 "$1" --not --remotes 2>/dev/null)" ]
 }
 
 push_large_files() { # --no-verify skips the hook that would do it
-    g lfs version >/dev/null 2>&1 &&
-        grep -qs 'filter=lfs' .gitattributes || return 0
+    [ -e .gitattributes ] && grep -qs 'filter=lfs' .gitattributes &&
+        g lfs version >/dev/null 2>&1 || return 0
     within 600 lfs push "$remote" "$1" >/dev/null 2>&1
 }
 
@@ -183,6 +254,7 @@ look_again() {
     [ -n "$fresh" ] && [ -n "$remote" ] || return 0
     within 60 fetch -q --prune --no-tags "$remote" \
         "+refs/heads/*:refs/remotes/$remote/*" >/dev/null 2>&1
+    read_refs
 }
 
 # "COMMIT BRANCH" of all that no remote has, the current one first
@@ -195,20 +267,18 @@ list_new() {
         fi
         echo "$tip $b"
     fi
-    g for-each-ref --format='%(objectname) %(refname)' refs/heads |
-        while read -r sha ref; do
-            b=${ref#refs/heads/}
-            [ "$b" != "$current" ] && is_new "$sha" || continue
-            [ "$sha" != "$tip" ] || continue
-            if [ "$b" = "$meant" ]; then
-                b=$branch
-            elif is_protected "$b"; then
-                b=$branch-$b
-            fi
-            echo "$sha $b"
-        done
-    sha=$(g rev-parse -q --verify refs/stash)
-    [ -z "$sha" ] || ! is_new "$sha" || echo "$sha $branch-stash"
+    for ref in "${heads[@]}"; do
+        sha=${ref%% *} b=${ref#* }
+        [ "$b" != "$current" ] && [ "$sha" != "$tip" ] && is_new "$sha" ||
+            continue
+        if [ "$b" = "$meant" ]; then
+            b=$branch
+        elif is_protected "$b"; then
+            b=$branch-$b
+        fi
+        echo "$sha $b"
+    done
+    [ -z "$stash" ] || ! is_new "$stash" || echo "$stash $branch-stash"
 }
 
 push_all() {
@@ -221,35 +291,29 @@ push_all() {
 }
 
 report() { # RESULT WORDS
-    local url
-    url=$(g config --get "remote.$remote.url" 2>/dev/null |
-        sed 's#//[^/@]*@#//#')
-    printf '%s\t%s\t%s\t%s\n' "$(field "${url:--}")" "$(field "$dir")" "$1" \
+    local where=$url rest=${url#*//}
+    # without the name and the password
+    rest=${rest%%/*}
+    [[ $url != *//* || $rest != *@* ]] || where=${url/"${rest%%@*}@"/}
+    printf '%s\t%s\t%s\t%s\n' "$(field "${where:--}")" "$(field "$dir")" "$1" \
         "$(field "$2")"
 }
 
 save() {
-    note='' failure='' pushed='' previous='' committed='' tip='' added=yes
-    bare='' told=0 quiet=("${plain[@]}")
-    remote=origin
+    note='' failure='' pushed='' made='' tip='' added=yes bare='' told=0
+    remote='' url='' quiet=("${plain[@]}")
     cd -- "$dir" 2>/dev/null || return
-    gitdir=$(g rev-parse --absolute-git-dir 2>"$tmp/err"; echo x)
-    gitdir=${gitdir%$'\n'x}
-    if [ ! -d "$gitdir" ]; then
+    if ! read_kind; then
         report failed "$(words "$tmp/err")"
         return
     fi
-    is_tree || bare=yes
-    g config --get remote.origin.url >/dev/null || remote=$(g remote | head -1)
-    current=$(g symbolic-ref -q HEAD)
-    current=${current#refs/heads/}
-    previous=$(g rev-parse -q --verify refs/courier/snapshot)
+    read_config
+    read_refs
     clear_lock
-    identity
     [ -n "$bare" ] || write_pathspecs
     if [ -n "$bare" ]; then
-        tip=$(g rev-parse -q --verify HEAD)
-    elif under_way || { [ -z "$current" ] && has_head; }; then
+        tip=$head
+    elif under_way || { [ -z "$current" ] && [ -n "$head" ]; }; then
         commit_beside
     else
         commit_here
@@ -279,7 +343,8 @@ save() {
     fi
 }
 
-mapfile -d '' -t repositories < <(find_repositories)
+declare -A on_remote=()
+find_repositories
 for dir in "${repositories[@]:0:200}"; do
     save 9<&-
 done

@@ -22,6 +22,7 @@ echo "\$T" >"$T/where/\$PPID"
 start
 mk one
 python3 -c 'import time; time.sleep(600)' "\$T/" &
+python3 -c 'import time; time.sleep(600)' unnamed &
 touch "$T/where/\$PPID.up"
 wait_for one ended 600
 END
@@ -65,6 +66,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' "$@" >"$T/said" 2>&1 &
 gone() { ! kill -0 "$p"; }
 clean() {
     local t
+    ! pgrep -f 'sleep.600. unnamed' >/dev/null || return 1
     for t in $ran "$T/tree" ${copy:-}; do
         ! pgrep -f "$t/" >/dev/null && ! grep -q " $t" /proc/mounts || return 1
         [ "$t" = "$T/tree" ] || [ ! -e "$t" ] || return 1

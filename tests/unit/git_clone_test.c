@@ -64,6 +64,27 @@ static void clone_cut(void **state)
     }
 }
 
+/* what failed at one address, or an agent's own settings, leave nothing that
+ * the next would take up */
+static void clone_elsewhere(void **state)
+{
+    SH("printf '[alias]\\n\\tst = status' >home/.gitconfig");
+    for (int i = 0; i < 2; i++) {
+        free(clone("/nowhere/at \"all\\", NULL, "x"));
+        assert_int_equal(sh_status, 1);
+        check_sh("/nowhere/at \"all\\",
+                 "git -C home/project config --get-all remote.origin.url");
+    }
+    check_has(clone(*state, NULL, "courier/x"), "\tcourier/x\n");
+    SH("git -C home/project config --get-all remote.origin.url >urls; "
+       "git -C home/project config --get-all remote.origin.fetch >>urls; "
+       "git -C home/project config --local --get-all user.name >>urls");
+    check_sh("3", "wc -l <urls");
+    check_sh(*state, "head -n 1 urls");
+    check_sh("status", "git config -f home/.gitconfig alias.st");
+    check_sh("Ann", "git config -f home/.gitconfig user.name");
+}
+
 static void clone_beside_files(void **state)
 {
     SH("mkdir -p home/project/.claude/skills && cd home/project && "
@@ -161,8 +182,15 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, repo_setup, repo_teardown)
     const struct CMUnitTest tests[] = {
-        T(cloned),      T(cloned_base), T(clone_cut), T(clone_beside_files),
-        T(clone_empty), T(clone_bound), T(quoted),    T(helper),
+        T(cloned),
+        T(cloned_base),
+        T(clone_cut),
+        T(clone_elsewhere),
+        T(clone_beside_files),
+        T(clone_empty),
+        T(clone_bound),
+        T(quoted),
+        T(helper),
     };
     int r;
 
