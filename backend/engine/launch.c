@@ -18,7 +18,8 @@ enum { START_LIMIT_MS = 30000, LOOK_LIMIT_MS = 15000, KILL_LIMIT_MS = 20000 };
  */
 static const char supervisor[] =
     "courier_dir=$1 courier_mark=$3 courier_shell=$4 courier_merge=$5\n"
-    "courier_feed=$6\n"
+    "courier_feed=$6 courier_size=$7 courier_cmd=${COURIER_CMD-}\n"
+    "unset COURIER_CMD\n"
     "umask 022\n"
     "read -r courier_n </proc/$$/stat\n"
     "echo \"$courier_n\" >\"$1/stat\"\n"
@@ -31,7 +32,15 @@ static const char supervisor[] =
     "esac\n"
     /* what sh starts with & has SIGINT and SIGQUIT ignored */
     "courier_env=\"nice -n $courier_n env --default-signal=INT,QUIT\"\n"
-    "$courier_env true 2>/dev/null || courier_env=\n"
+    /* asked once: a process is time of the sandbox */
+    "{ read -r courier_o <\"${courier_dir%/*}/.nice\"; } 2>/dev/null\n"
+    "if [ \"$courier_o\" != \"$courier_n\" ]; then\n"
+    "  if $courier_env true 2>/dev/null; then\n"
+    "    echo \"$courier_n\" >\"${courier_dir%/*}/.nice\"\n"
+    "  else\n"
+    "    courier_env=\n"
+    "  fi\n"
+    "fi\n"
     "courier_in=$courier_dir/prompt courier_feeder=\n"
     "if [ -p \"$courier_dir/in.wake\" ]; then\n"
     "  courier_in=$courier_dir/stdin\n"
@@ -42,12 +51,12 @@ static const char supervisor[] =
     "set -a\n"
     ". \"$courier_dir/env\"\n"
     "set +a\n"
-    "rm -f \"$courier_dir/env\"\n"
+    "true >\"$courier_dir/env\"\n"
     "export COURIER_TURN_DIR=\"$courier_dir\"\n"
     "export COURIER_PROCESS=\"$courier_mark\"\n"
     "set -- \"$courier_dir/cmd\"\n"
-    "if [ \"$(wc -c <\"$1\")\" -lt 100000 ]; then\n"
-    "  set -- -c \"$(cat \"$1\")\"\n"
+    "if [ \"$courier_size\" -lt 100000 ]; then\n"
+    "  set -- -c \"${courier_cmd:-$(cat \"$1\")}\"\n"
     "fi\n"
     "(\n"
     "  exec <\"$courier_in\" >\"$courier_dir/out\" 9>&-\n"
@@ -96,22 +105,21 @@ static const char supervisor[] =
 /* what comes (in COURIER_IN, or on stdin) is all there before anything else is
  * done: a start whose answer or input got lost is simply done again */
 static const char starter[] =
-    "D=$1 N=$2 E=$3 S=$6 I=$1/in.$$\n"
+    "D=$1 N=$2 E=$3 S=$6 C=$9 I=$1/in.$$\n"
     "umask 077\n"
     "mkdir -p \"$I\" || exit 71\n"
     "trap 'rm -rf \"$I\"' EXIT\n"
     "if [ -n \"${COURIER_IN+x}\" ]; then\n"
-    "  printf %s \"$COURIER_IN\" | base64 -d\n"
+    "  printf %s \"$COURIER_IN\" >\"$I/prompt\" &&\n"
+    "    printf %s \"$COURIER_ENV\" >\"$I/env\" &&\n"
+    "    printf %s \"$COURIER_CMD\" >\"$I/cmd\"\n"
     "else\n"
-    "  cat\n"
-    "fi | {\n"
     "  head -c \"$N\" >\"$I/prompt\" && head -c \"$E\" >\"$I/env\" &&\n"
     "    cat >\"$I/cmd\"\n"
-    "} || exit 72\n"
-    "unset COURIER_IN\n"
-    "[ \"$(wc -c <\"$I/prompt\")\" -eq \"$N\" ] &&\n"
-    "  [ \"$(wc -c <\"$I/env\")\" -eq \"$E\" ] &&\n"
-    "  [ \"$(wc -c <\"$I/cmd\")\" -eq \"$9\" ] || exit 73\n"
+    "fi || exit 72\n"
+    "unset COURIER_IN COURIER_ENV\n"
+    "whole() { [ \"$1 $3 $5\" = \"$N $E $C\" ]; }\n"
+    "whole $(cd \"$I\" && wc -c prompt env cmd) || exit 73\n"
     "[ -e \"$D/started\" ] && exit 0\n" ROOM "room || exit 76\n"
     "exec 9>>\"$D/alive\"\n"
     "if command -v flock >/dev/null; then\n"
@@ -126,12 +134,17 @@ static const char starter[] =
     "  mkfifo -m 600 \"$D/stdin\" \"$D/in.wake\"\n"
     "command -v \"$S\" >/dev/null || S=sh\n"
     "read -r f </proc/$$/stat; echo \"${D##*/} $f\" >>\"${D%/*}/.starts\"\n"
-    "mkdir \"$D/started\" || exit 0\n"
-    "setsid sh \"$D/run\" \"$D\" \"$5\" \"$4\" \"$S\" \"$7\" \"${10}\" "
+    "set -C\n"
+    "true 2>/dev/null >\"$D/started\" || exit 0\n"
+    "set +C\n"
+    "setsid sh \"$D/run\" \"$D\" \"$5\" \"$4\" \"$S\" \"$7\" \"${10}\" \"$C\" "
     "</dev/null >/dev/null 2>\"$D/word\" &\n"
+    "set -- \"$I\"\n"
     "for o in \"${D%/*}\"/*; do\n" /* those are read to their end */
-    "  [ \"$o\" != \"$D\" ] && [ -f \"$o/exit\" ] && rm -rf \"$o\"\n"
+    "  [ \"$o\" != \"$D\" ] && [ -f \"$o/exit\" ] && set -- \"$@\" \"$o\"\n"
     "done\n"
+    "rm -rf \"$@\"\n"
+    "trap - EXIT\n"
     "exit 0\n";
 
 /*
@@ -193,29 +206,34 @@ static const char giver[] =
 
 static const char follower[] =
     "D=$1\n"
-    "[ -f \"$D/follow\" ] && kill $(cat \"$D/follow\") 2>/dev/null\n"
+    "[ -s \"$D/follow\" ] && kill $(cat \"$D/follow\") 2>/dev/null\n"
     "tail -c +\"$2\" -f \"$D/out\" 2>/dev/null & a=$!\n"
     "tail -c +\"$3\" -f \"$D/err\" >&2 2>/dev/null & b=$!\n"
     "if command -v flock >/dev/null; then\n"
-    "  flock -s \"$D/alive\" true & f=$!\n"
+    "  flock -s 8 8<\"$D/alive\" & f=$!\n"
     "else\n"
     "  { until [ -e \"$D/exit\" ]; do sleep 0.1; done; } & f=$!\n"
     "fi\n"
     "echo $$ $a $b $f >\"$D/follow\"\n"
     "wait $f\n"
     "kill $a $b\n"
-    "rm -f \"$D/follow\"\n"
+    "true >\"$D/follow\"\n"
     "exit 0\n";
 
 static const char looker[] =
     "D=$1\n"
-    "if [ -f \"$D/exit\" ]; then cat \"$D/exit\"\n"
+    "if [ -f \"$D/exit\" ]; then read -r x <\"$D/exit\"; echo \"$x\"\n"
     "elif command -v flock >/dev/null && flock -n -s \"$D/alive\" true; then\n"
     "  sleep 0.05\n"
     "  if [ -f \"$D/exit\" ]; then cat \"$D/exit\"; else echo lost 0; fi\n"
     "elif [ -d \"$D\" ]; then echo runs 0; else echo lost 0; fi\n"
-    "wc -c <\"$D/out\" || echo 0\n"
-    "wc -c <\"$D/err\" || echo 0\n";
+    "if [ -f \"$D/out\" ] && [ -f \"$D/err\" ]; then\n"
+    "  set -- $(cd \"$D\" && wc -c out err)\n"
+    "  echo \"$1 $3\"\n"
+    "else\n"
+    "  wc -c <\"$D/out\" || echo 0\n"
+    "  wc -c <\"$D/err\" || echo 0\n"
+    "fi\n";
 
 /*
  * What belongs to a turn: what has its mark in the environment; what is of its
@@ -396,10 +414,13 @@ static int failed(const char *what, const struct e2b_result *res,
 int launch_start(const struct e2b_target *t, const struct launch *l,
                  struct e2b_cancel *cancel, struct err *e)
 {
-    struct buf in = {0}, coded = {0};
-    struct e2b_pair env[1] = {{"COURIER_IN", NULL}};
+    struct buf in = {0};
+    struct e2b_pair env[3] = {{"COURIER_IN", NULL},
+                              {"COURIER_ENV", l->env},
+                              {"COURIER_CMD", l->cmd}};
     struct e2b_result res = {0};
     char dir[96], n[24], env_n[24], cmd_n[24];
+    AUTO_FREE char *text = NULL;
     AUTO_FREE char *mark =
         xasprintf("%s-%lld", l->instance, (long long)l->process);
     const char *argv[] = {"/bin/sh",
@@ -430,18 +451,19 @@ int launch_start(const struct e2b_target *t, const struct launch *l,
     buf_add(&in, l->input, l->input_n);
     buf_adds(&in, l->env);
     buf_adds(&in, l->cmd);
-    if (in.n <= ALONG_MAX) {
-        base64_encode(&coded, buf_str(&in), in.n);
-        env[0].value = buf_str(&coded);
+    /* what is text goes along with the call, and needs no process to read */
+    if (in.n <= ALONG_MAX && !memchr(in.p, 0, in.n) &&
+        text_utf8_valid(in.p, in.n)) {
+        text = xmemdup0(l->input, l->input_n);
+        env[0].value = text;
         run.env = env;
-        run.n_env = 1;
+        run.n_env = 3;
     } else {
         run.stdin_data = buf_str(&in);
         run.stdin_len = in.n;
     }
     r = e2b_exec(t, &run, &res, e);
     buf_wipe(&in);
-    buf_wipe(&coded);
     if (r == 0 && res.exit_code && (r = short_of(&res)) != 0)
         r = err_set(e, r, "the VM has no %s left for another turn",
                     r == ENOMEM ? "memory" : "processes");

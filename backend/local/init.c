@@ -247,7 +247,26 @@ static void run_in_path(const struct spawn *s)
         }
         path += n + (path[n] ? 1 : 0);
     }
-    fail(s, STAGE_EXEC, code);
+    errno = code;
+}
+
+/* as the real one, which always has a shell in between: what can't be started
+ * is told by the shell's words and its exit status */
+static void run_by_shell(const struct spawn *s)
+{
+    size_t n = 0;
+
+    while (s->argv[n])
+        n++;
+
+    char *argv[n + 5];
+
+    argv[0] = (char *)(uintptr_t) "/bin/sh";
+    argv[1] = (char *)(uintptr_t) "-c";
+    argv[2] = (char *)(uintptr_t) "exec \"$@\"";
+    argv[3] = (char *)(uintptr_t) "sh";
+    memcpy(argv + 4, s->argv, (n + 1) * sizeof(*argv));
+    execve(argv[0], argv, s->env);
 }
 
 static _Noreturn void child(struct spawn *s)
@@ -286,6 +305,8 @@ static _Noreturn void child(struct spawn *s)
         execve(s->argv[0], s->argv, s->env);
     else
         run_in_path(s);
+    if (errno != E2BIG)
+        run_by_shell(s);
     fail(s, STAGE_EXEC, errno);
     _exit(127);
 }

@@ -79,19 +79,12 @@ static int env_build(struct words *w, struct box *b, bool as_root,
     return 0;
 }
 
-/* as the real one: a shell in between, so that a missing program is an exit
- * status, and the kernel takes the process before the box's init */
 static int argv_build(struct words *w, const char *cmd, const json_t *args,
                       struct err *e)
 {
     json_t *a;
     size_t i;
 
-    words_add(w, xstrdup("/bin/sh"));
-    words_add(w, xstrdup("-c"));
-    words_add(w, xstrdup("{ echo 100 >/proc/$$/oom_score_adj; } 2>/dev/null; "
-                         "exec \"$@\""));
-    words_add(w, xstrdup("sh"));
     words_add(w, xstrdup(cmd));
     json_array_foreach(args, i, a)
     {

@@ -215,10 +215,10 @@ work lost 'echo 1 >b3'
 is 'an answer that got lost' "$(pr lost)" created
 is 'opens no second one' "$(pulls length)" $((n + 1))
 fault '{"status": 403, "message": "API rate limit exceeded",
-    "headers": {"X-RateLimit-Remaining": "0", "Retry-After": "9"}}'
+    "headers": {"X-RateLimit-Remaining": "0", "Retry-After": "20"}}'
 work limit 'echo 1 >b4'
 limited() { jq -r .pr.reason "$S/limit/info.json" | grep -q 'rate limit'; }
-yes 'a rate limit is told' soon 10 limited
+yes 'a rate limit is told' soon 18 limited
 is 'while it waits' "$(cat "$S/limit/pr/status")" creating
 is 'and then goes on' "$(pr limit)" created
 
