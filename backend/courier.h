@@ -294,9 +294,14 @@ const char *courier_ctl_help(enum ctl which);
 void courier_settings_help(struct buf *out);
 /* a line as outcomes and errors quote it: printable, short, without a key */
 void courier_line_quote(const char *line, size_t n, char out[64]);
-/* carries out one complete line that has no body */
+/*
+ * Carries out one complete line that has no body. Lines that share `failed`
+ * (NULL: by itself; false at first, the caller's until all are done, who
+ * doesn't read it) end with -ECANCELED once one of them was refused.
+ */
 void courier_command(struct courier *c, struct oid o, enum ctl which,
-                     const char *line, size_t n, courier_done done, void *arg);
+                     const char *line, size_t n, bool *failed,
+                     courier_done done, void *arg);
 /*
  * A line with a body (or the file message, line "message <<"): begin makes
  * the draft or counts the message as queued; done's `made` is NULL or the

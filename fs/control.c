@@ -2,10 +2,12 @@
  * control: files whose lines are commands, and `message`, all of which is
  * one command's body.
  *
- * The commands of a write run one after the other, each when the one before
- * is durable. What fails answers the write; what was done before it makes the
- * write a short one, so that the caller comes again with the line that failed
- * and hears why. After that the file is poisoned.
+ * The commands of a write are handed over together and run one after the
+ * other, with nothing of the daemon's own doing in between: what the first
+ * sets going doesn't change what the next may do. What fails answers the
+ * write; what was done before it makes the write a short one, so that the
+ * caller comes again with the line that failed and hears why. After that the
+ * file is poisoned.
  *
  * The body after " <<" is kept here, made durable at each close of a copy of
  * the descriptor, and carried out at the last one.
@@ -25,10 +27,13 @@ struct op {
     struct control *c;
     fuse_req_t req;
     bool flush;
-    struct buf text; /* what is left of earlier writes, then this one */
-    size_t earlier;  /* how much of it is from earlier writes */
-    size_t pos;      /* up to here it is done */
-    size_t line_end; /* where the command under way ends */
+    struct buf text;  /* what is left of earlier writes, then this one */
+    size_t earlier;   /* how much of it is from earlier writes */
+    size_t pos;       /* up to here it is done */
+    size_t line_end;  /* where the line that has a body ends */
+    size_t under_way; /* commands without an answer */
+    int code;         /* of the one that failed */
+    bool failed;      /* the same, of the backend */
     uint64_t owner;
 };
 
@@ -192,39 +197,6 @@ static bool is_nothing(const char *p, size_t n)
     return !n || *p == '#';
 }
 
-static void lines_run(struct op *op);
-
-static void line_done(int code, const struct err *e, const char *made,
-                      void *arg)
-{
-    struct op *op = arg;
-
-    outcome(op, code, e, made);
-    if (!code) {
-        op->pos = op->line_end;
-        lines_run(op);
-    } else if (op->pos > op->earlier && !op->flush) {
-        op->c->pending = code;
-        op_ok(op, op->pos - op->earlier);
-    } else {
-        op_fail(op, code);
-    }
-}
-
-static void line_run(struct op *op, size_t n)
-{
-    struct control *c = op->c;
-    const char *line = op->text.p + op->pos;
-    struct oid o = c->h->n->o;
-
-    if (courier_line_check(c->which, line, n, NULL) == 1)
-        courier_body_begin(fs.c, o, c->which, line, n, &c->body_id, call_done,
-                           call_new(begin_done, op));
-    else
-        courier_command(fs.c, o, c->which, line, n, call_done,
-                        call_new(line_done, op));
-}
-
 /* the end of the line at pos; n if a flush ends it; -1 if nothing does */
 static ssize_t line_length(const struct op *op, size_t pos)
 {
@@ -255,23 +227,77 @@ static void keep_tail(struct op *op)
     op_ok(op, op->text.n - op->earlier);
 }
 
-/* runs the next line; its end comes back here */
-static void lines_run(struct op *op)
+/* the first line at or after pos that is something, or is not complete */
+static size_t next_line(const struct op *op, size_t pos)
 {
     for (;;) {
-        ssize_t n = line_length(op, op->pos);
+        ssize_t n = line_length(op, pos);
 
-        if (n < 0) {
-            keep_tail(op);
-            return;
-        }
-        op->line_end = after_line(op, op->pos, (size_t)n);
-        if (!is_nothing(op->text.p + op->pos, (size_t)n)) {
-            line_run(op, (size_t)n);
-            return;
-        }
-        op->pos = op->line_end;
+        if (n < 0 || !is_nothing(op->text.p + pos, (size_t)n))
+            return pos;
+        pos = after_line(op, pos, (size_t)n);
     }
+}
+
+static void lines_run(struct op *op);
+
+static void line_done(int code, const struct err *e, const char *made,
+                      void *arg)
+{
+    struct op *op = arg;
+
+    op->under_way--;
+    if (!op->code) {
+        op->pos = next_line(op, op->pos);
+        outcome(op, code, e, made);
+        op->code = code;
+        if (!code)
+            op->pos =
+                after_line(op, op->pos, (size_t)line_length(op, op->pos));
+    }
+    if (op->under_way)
+        return;
+    code = op->code;
+    if (!code) {
+        lines_run(op);
+    } else if (op->pos > op->earlier && !op->flush) {
+        op->c->pending = code;
+        op_ok(op, op->pos - op->earlier);
+    } else {
+        op_fail(op, code);
+    }
+}
+
+/* hands over the lines up to one with a body; their ends come back here */
+static void lines_run(struct op *op)
+{
+    struct control *c = op->c;
+    struct oid o = c->h->n->o;
+    size_t at = op->pos;
+    const char *line;
+    ssize_t n;
+
+    for (;;) {
+        at = next_line(op, at);
+        line = op->text.p + at;
+        n = line_length(op, at);
+        if (n < 0 || courier_line_check(c->which, line, (size_t)n, NULL) == 1)
+            break;
+        op->under_way++;
+        courier_command(fs.c, o, c->which, line, (size_t)n, &op->failed,
+                        call_done, call_new(line_done, op));
+        at = after_line(op, at, (size_t)n);
+    }
+    if (op->under_way)
+        return;
+    op->pos = at;
+    if (n < 0) {
+        keep_tail(op);
+        return;
+    }
+    op->line_end = after_line(op, at, (size_t)n);
+    courier_body_begin(fs.c, o, c->which, line, (size_t)n, &c->body_id,
+                       call_done, call_new(begin_done, op));
 }
 
 static void take_line(struct op *op)
@@ -526,6 +552,6 @@ void control_touch(fuse_req_t req, struct node *n, const struct stat *st,
     t->req = req;
     t->n = n;
     node_ref(n);
-    courier_command(fs.c, n->o, CTL_EXPIRES, when, strlen(when), call_done,
-                    call_new(touch_done, t));
+    courier_command(fs.c, n->o, CTL_EXPIRES, when, strlen(when), NULL,
+                    call_done, call_new(touch_done, t));
 }

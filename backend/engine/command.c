@@ -476,6 +476,7 @@ struct cmd {
     enum ctl which;
     char *line;
     size_t n;
+    bool *failed; /* of all that came with it */
     /* bodies */
     int64_t *id_out, id;
     char *body;
@@ -669,7 +670,13 @@ static int cmd_fn(struct tx *tx, void *arg, struct err *e)
     (void)e;
     if (m->which != CTL_EXPIRES && blank(m->line))
         return 0;
+    if (m->failed && *m->failed) {
+        m->code = -ECANCELED;
+        return 0;
+    }
     r = guarded(tx, m, run_line);
+    if (m->failed && (r || m->code))
+        *m->failed = true;
     if (r == 0 && m->code == 0)
         outcome(tx, m->which, m->o, m->line, NULL, m->made);
     return r;
@@ -686,7 +693,8 @@ static struct cmd *cmd_new(struct courier *c, courier_done done, void *arg)
 }
 
 void courier_command(struct courier *c, struct oid o, enum ctl which,
-                     const char *line, size_t n, courier_done done, void *arg)
+                     const char *line, size_t n, bool *failed,
+                     courier_done done, void *arg)
 {
     struct cmd *m = cmd_new(c, done, arg);
 
@@ -694,6 +702,7 @@ void courier_command(struct courier *c, struct oid o, enum ctl which,
     m->which = which;
     m->line = xmemdup0(line, n);
     m->n = n;
+    m->failed = failed;
     store_submit(c->store, cmd_fn, m, cmd_over, false);
 }
 

@@ -94,7 +94,8 @@ static void command(struct oid o, enum ctl which, const char *line)
 {
     ANSWER(a);
 
-    courier_command(&rec.c, o, which, line, strlen(line), answer_done, &a);
+    courier_command(&rec.c, o, which, line, strlen(line), NULL, answer_done,
+                    &a);
     answer_wait(&a);
     switch (-a.code) {
     case 0:
