@@ -77,8 +77,8 @@ demo:
 	@$(MAKE) -s all
 	@scripts/demo
 
-# everything that the tests need, then the tests; by root, what depends on who
-# runs it is run as a user, too. test-user: all of it as a user
+# everything that the tests need, then the tests, as who calls it; test-user: by
+# root, as a plain user
 test:
 	@scripts/setup build run test
 	@$(MAKE) -s -j2 all unit
@@ -161,7 +161,7 @@ help:
 	@echo 'make           build/courierfs and build/courier-sandboxd'
 	@echo 'make demo      install what is missing, build, show a sandbox at work'
 	@echo 'make test      install what is missing, build, run the tests'
-	@echo 'make test-user      as root: all of them in the hands of a plain user'
+	@echo 'make test-user  by root: the same in the hands of a plain user'
 	@echo 'make test-peers test-agents   the official SDK and CLI; the real agent CLIs'
 	@echo 'make soak      1,000 crashes, 10,000 drafts: about an hour'
 	@echo 'make check     style, linters, both compilers'
