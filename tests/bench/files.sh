@@ -58,6 +58,7 @@ over() {
 }
 row() { printf '%-40s %10s %10s %7s %10s\n' "$@"; }
 pid() { awk '$1 == "pid" { print $2 }' "$M/status"; }
+rss() { awk '/^VmRSS/ { printf "%.0f", $2 / 1024 }' "/proc/$(pid)/status"; }
 hwm() { awk '/^VmHWM/ { printf "%.0f", $2 / 1024 }' "/proc/$(pid)/status"; }
 
 # ---- the same on both sides ----
@@ -304,24 +305,35 @@ timeout 60 cat "$S/one/exec/last/wait/exited" >/dev/null
 # ---- beside many ----
 
 echo
-row "beside $boxes sandboxes that print (ms)" files/ alone ratio ''
+row "beside $boxes sandboxes that print (ms)" files/ sshfs ratio alone
+# one process each that prints ten lines a second: what is measured is what
+# their streams cost, not shells that start sleep
+print='$|=1; for (;;) { print "a line of output\n"; select undef, undef, undef, 0.1 }'
 for i in $(seq "$boxes"); do
-    echo "create w$i tool=shell network=off memory=256 prompt='while :; do echo a line of output; sleep 0.1; done'" >"$S/ctl"
+    echo "create w$i tool=shell network=off memory=256 " >"$S/ctl"
+    printf "exec perl -e '%s'" "$print" >"$S/w$i/message"
 done
 # shellcheck disable=SC2046
 timeout 300 cat $(seq -f "$S/w%g/wait/running" "$boxes") >/dev/null
 sleep 3
 # shellcheck disable=SC2154
 alone=("$c_cat_big" "$c_status_cold" "$c_status")
-a=$(us cat "$F/big")
-row 'cat of 100 MB' "$a" "${alone[0]}" "$(over "$a" "${alone[0]}")" ''
-sleep 2
-a=$(us git -C "$F/repo" status --short)
-row 'git status, the first' "$a" "${alone[1]}" "$(over "$a" "${alone[1]}")" ''
-a=$(us git -C "$F/repo" status --short)
-row '  the second' "$a" "${alone[2]}" "$(over "$a" "${alone[2]}")" ''
+# beside WHAT ALONE COMMAND...: with DIR for the directory, on both sides
+beside() {
+    local what=$1 was=$2 a b=
+    shift 2
+    a=$(us "${@//DIR/$F}")
+    [ -z "$ssh" ] || b=$(us "${@//DIR/$X}")
+    row "$what" "$a" "$b" "${b:+$(over "$a" "$b")}" "$was"
+}
+cold
+beside 'cat of 100 MB' "${alone[0]}" cat DIR/big
+cold
+beside 'git status, the first' "${alone[1]}" git -C DIR/repo status --short
+beside '  the second' "${alone[2]}" git -C DIR/repo status --short
 for _ in $(seq 100); do us cat "$S/w1/status"; echo; done | sort -n >"$T/sorted"
-row 'cat status: median, p99' "$(sed -n 50p "$T/sorted")" "$(sed -n 99p "$T/sorted")" '' ''
+row 'cat status: median, p99' "$(sed -n 50p "$T/sorted")" '' '' "$(sed -n 99p "$T/sorted")"
+echo "courierfs $(rss) MiB; load $(cut -d' ' -f1 /proc/loadavg)"
 echo "kill now $(seq -f 'w%g' -s ' ' "$boxes")" >"$S/ctl"
 echo
 echo "load $(cut -d' ' -f1 /proc/loadavg) at the end"
